@@ -1,0 +1,167 @@
+"""What the parts of an attention layer agree on: contexts, transforms, normalisers, estimates, dtypes."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from critattn.errors import DomainError
+
+T = TypeVar("T")
+Array = jax.Array
+
+
+def pytree(*, meta: tuple[str, ...] = ()):
+    """Make a frozen dataclass a JAX pytree: every field is data, except those named in `meta`.
+
+    Args:
+        meta: names of the fields that are static (hashable, part of the compilation key).
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        cls = dataclass(frozen=True)(cls)
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        data = [name for name in names if name not in meta]
+        return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=list(meta))
+
+    return register
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its standard error.
+
+    Attributes:
+        value: the number, in the unit of the observable.
+        standard_error: one standard deviation of the estimator; None where the value is exact to rounding.
+    """
+
+    value: float
+    standard_error: float | None = None
+
+
+@pytree(meta=("total_keys", "dim"))
+class RowContext:
+    """What a block of query rows knows about itself.
+
+    Attributes:
+        query_positions: (rows,) integers, the position of each query.
+        key_positions: (keys,) integers, the position of each key.
+        keys_seen: (rows,) integers, how many keys a row may attend to under the mask.
+        total_keys: number of keys n of the whole layer.
+        dim: dimension d of queries and keys.
+    """
+
+    query_positions: Array
+    key_positions: Array
+    keys_seen: Array
+    total_keys: int
+    dim: int
+
+
+class JacobianParts(NamedTuple):
+    """The row Jacobian dA_i/ds_i = diag(g) - u g^T - c B^T of a normaliser [derived, docs/theory.md (3.1)].
+
+    Each is shaped like the weights; `c` and `b` are None for a normaliser with a single rank-one term.
+    """
+
+    g: Array
+    u: Array
+    c: Array | None = None
+    b: Array | None = None
+
+
+@runtime_checkable
+class Transform(Protocol):
+    """A map from logits to logits; the order of application is the order in `Attention`."""
+
+    def __call__(self, logits: Array, context: RowContext) -> Array:
+        """Map logits (..., rows, keys) to logits of the same shape, in nats."""
+        ...
+
+
+@runtime_checkable
+class ScalingLaw(Transform, Protocol):
+    """A transform that multiplies a row of scores by an inverse temperature."""
+
+    def beta(self, context: RowContext) -> Array:
+        """Inverse temperature per row: a scalar or (rows,)."""
+        ...
+
+
+@runtime_checkable
+class Normaliser(Protocol):
+    """A map from a row of logits to a row of weights.
+
+    Attributes:
+        name: the name on the command line.
+        analytic: the weights are analytic in the logits.
+        full_support: every allowed key has positive weight.
+        shift_invariant: adding a constant to a row changes nothing.
+    """
+
+    name: str
+    analytic: bool
+    full_support: bool
+    shift_invariant: bool
+
+    def __call__(self, logits: Array, context: RowContext, *, where: Array | None = None) -> Array:
+        """Weights (..., rows, keys) of logits of the same shape; keys where `where` is False get 0."""
+        ...
+
+    def jacobian_parts(self, logits: Array, context: RowContext, *, where: Array | None) -> JacobianParts:
+        """The parts of the row Jacobian at these logits."""
+        ...
+
+
+DTYPES = ("float32", "float64")
+
+
+def check_dtype(dtype: Any) -> str:
+    """Canonical name of a supported dtype.
+
+    Raises:
+        DomainError: for anything but float32 and float64.
+    """
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    if name not in DTYPES:
+        raise DomainError.of("dtype", name, "float32 or float64")
+    return name
+
+
+@contextlib.contextmanager
+def precision(dtype: Any) -> Iterator[np.dtype]:
+    """Run a block at the given precision: JAX's 64-bit mode is on inside for float64, off for float32.
+
+    Raises:
+        DomainError: for an unknown dtype.
+    """
+    name = check_dtype(dtype)
+    with jax.enable_x64(name == "float64"):
+        yield np.dtype(name)
+
+
+def refuse_tracers(name: str, tree: Any) -> None:
+    """Host-side drivers switch precision, which a trace that has begun cannot follow.
+
+    Raises:
+        DomainError: where a leaf of `tree` is traced by the caller's jit, vmap or grad.
+    """
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(tree)):
+        raise DomainError(
+            f"{name}: is traced by jit, vmap or grad; this driver chooses its own precision and runs outside of "
+            "them (inside, use attention_step and attention_weights, which follow the dtype of their input)"
+        )
+
+
+def as_host(array: Any) -> np.ndarray:
+    """A float64 numpy copy of a device array, for reductions on the host in fixed order."""
+    return np.asarray(jnp.asarray(array)).astype(np.float64)
