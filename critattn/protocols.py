@@ -4,11 +4,12 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from critattn.errors import DomainError
 
@@ -16,6 +17,7 @@ T = TypeVar("T")
 Array = jax.Array
 
 
+@dataclass_transform(frozen_default=True)
 def pytree(*, meta: tuple[str, ...] = ()):
     """Make a frozen dataclass a JAX pytree: every field is data, except those named in `meta`.
 
@@ -24,10 +26,9 @@ def pytree(*, meta: tuple[str, ...] = ()):
     """
 
     def register(cls: type[T]) -> type[T]:
-        cls = dataclass(frozen=True)(cls)
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        data = [name for name in names if name not in meta]
-        return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=list(meta))
+        frozen: Any = dataclass(frozen=True)(cls)
+        data = [field.name for field in dataclasses.fields(frozen) if field.name not in meta]
+        return jax.tree_util.register_dataclass(frozen, data_fields=data, meta_fields=list(meta))
 
     return register
 
@@ -141,11 +142,13 @@ def check_dtype(dtype: Any) -> str:
 def precision(dtype: Any) -> Iterator[np.dtype]:
     """Run a block at the given precision: JAX's 64-bit mode is on inside for float64, off for float32.
 
+    Matrix products run at full precision inside, so that a GPU does not round float32 to TF32.
+
     Raises:
         DomainError: for an unknown dtype.
     """
     name = check_dtype(dtype)
-    with jax.enable_x64(name == "float64"):
+    with jax.enable_x64(name == "float64"), jax.default_matmul_precision("highest"):
         yield np.dtype(name)
 
 
@@ -155,7 +158,7 @@ def refuse_tracers(name: str, tree: Any) -> None:
     Raises:
         DomainError: where a leaf of `tree` is traced by the caller's jit, vmap or grad.
     """
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(tree)):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(tree)):
         raise DomainError(
             f"{name}: is traced by jit, vmap or grad; this driver chooses its own precision and runs outside of "
             "them (inside, use attention_step and attention_weights, which follow the dtype of their input)"

@@ -1,0 +1,370 @@
+"""Measuring observables on an attention layer: exact over all rows, or estimated from a sample of rows."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from critattn import gradient, observables
+from critattn.attention import Attention, map_row_blocks
+from critattn.errors import DomainError
+from critattn.gradient import MEMORY_BYTES, block_rows
+from critattn.observables import Observable, PairBlock, RowBlock, Sample
+from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
+from critattn.tokens import RandomScores, Tokens, from_array, normalise
+
+DEFAULT = (
+    "angle_ratio",
+    "angle_ratio_of_means",
+    "output_cosine",
+    "excluded_pairs",
+    "self_weight",
+    "entropy",
+    "participation_ratio",
+    "largest_weight",
+    "row_mass",
+    "effective_rho",
+    "gradient_norm_squared",
+    "gradient_norm",
+)
+EQUAL_ULPS = 8
+
+
+@dataclass(frozen=True)
+class BatchEstimate:
+    """Estimates of one observable for a batch of layers.
+
+    Attributes:
+        value: (batch,) float64.
+        standard_error: (batch,) float64, NaN where a value is exact; None where all are.
+    """
+
+    value: np.ndarray
+    standard_error: np.ndarray | None = None
+
+    @classmethod
+    def join(cls, estimates: list[Estimate]) -> "BatchEstimate":
+        """Stack single estimates."""
+        value = np.array([estimate.value for estimate in estimates])
+        errors = [estimate.standard_error for estimate in estimates]
+        if all(error is None for error in errors):
+            return cls(value)
+        return cls(value, np.array([np.nan if error is None else error for error in errors]))
+
+
+def batch(attention: Attention, size: int = 1) -> Attention:
+    """The layer with a leading axis (size,) on every leaf: an array of that length is kept, a scalar is repeated."""
+
+    def widen(leaf: ArrayLike) -> Array:
+        leaf = jnp.asarray(leaf, jnp.result_type(float))
+        return leaf if leaf.ndim and leaf.shape[0] == size else jnp.broadcast_to(leaf, (size, *leaf.shape))
+
+    return jax.tree_util.tree_map(widen, attention)
+
+
+def batch_size(attention: Attention) -> int:
+    """Length of the leading axis that the leaves of a batched layer share; 1 where all are scalars."""
+    sizes = {leaf.shape[0] for leaf in map(np.asarray, jax.tree_util.tree_leaves(attention)) if leaf.ndim}
+    if len(sizes) > 1:
+        raise DomainError(f"attention: its arrays have leading axes {sorted(sizes)}; a batch has one length")
+    return sizes.pop() if sizes else 1
+
+
+def measure(
+    attention: Attention,
+    tokens: Tokens | RandomScores | ArrayLike,
+    wanted: Iterable[str | Observable] = DEFAULT,
+    *,
+    identity_weight: float = 0.0,
+    attention_weight: float = 1.0,
+    sample_rows: int | None = None,
+    probes: int | None = None,
+    seed: int = 0,
+    dtype: str = "float64",
+    memory_bytes: int = MEMORY_BYTES,
+) -> dict[str, Estimate]:
+    """Observables of one layer `x' = a x + b ATT(N(x))` on the tokens.
+
+    Args:
+        attention: the layer.
+        tokens: n x d tokens, or random scores.
+        wanted: observables, or their names.
+        identity_weight: a.
+        attention_weight: b.
+        sample_rows: number m of rows to measure, drawn without replacement; None measures all n.
+        probes: random probes for the costly term of the gradient norm; None computes it exactly.
+        seed: seed of the sampled rows and of the probes.
+        dtype: float64 or float32.
+        memory_bytes: bound on the working memory of a block of rows.
+
+    Returns:
+        An Estimate for each name, in the order asked for; standard_error is None where the value is exact.
+
+    Raises:
+        DomainError: for bad tokens, a sample outside 2..n, or inside a trace.
+        SpecError: for an unknown observable.
+    """
+    result = measure_batch(
+        attention,
+        tokens,
+        wanted,
+        identity_weight=identity_weight,
+        attention_weight=attention_weight,
+        sample_rows=sample_rows,
+        probes=probes,
+        seed=seed,
+        dtype=dtype,
+        memory_bytes=memory_bytes,
+    )
+    single = {}
+    for name, estimate in result.items():
+        error = None if estimate.standard_error is None else float(estimate.standard_error[0])
+        single[name] = Estimate(float(estimate.value[0]), error)
+    return single
+
+
+def measure_batch(
+    attention: Attention,
+    tokens: Tokens | RandomScores | ArrayLike,
+    wanted: Iterable[str | Observable] = DEFAULT,
+    *,
+    identity_weight: float = 0.0,
+    attention_weight: float = 1.0,
+    sample_rows: int | None = None,
+    probes: int | None = None,
+    seed: int = 0,
+    dtype: str = "float64",
+    memory_bytes: int = MEMORY_BYTES,
+) -> dict[str, BatchEstimate]:
+    """The same for a batch of layers on the same tokens: scores are computed once for all of them.
+
+    Args:
+        attention: a layer whose arrays (say gamma) have a leading axis (batch,); scalars are shared.
+        tokens: as in `measure`.
+        wanted: as in `measure`.
+        identity_weight: a.
+        attention_weight: b.
+        sample_rows: as in `measure`.
+        probes: as in `measure`.
+        seed: as in `measure`.
+        dtype: as in `measure`.
+        memory_bytes: as in `measure`.
+
+    Returns:
+        A BatchEstimate for each name.
+    """
+    refuse_tracers("measure", (attention, tokens))
+    chosen = observables.select(wanted)
+    source = tokens if isinstance(tokens, (Tokens, RandomScores)) else from_array(tokens)
+    _check_needs(chosen, source)
+    positions = _sample_positions(source.n, sample_rows, seed)
+    job = _Job(identity_weight, attention_weight, probes, seed, memory_bytes)
+    with precision(dtype) as kind:
+        source = _cast(source, kind)
+        size = batch_size(attention)
+        layers = batch(attention, size)
+        width = max(1, int(memory_bytes // (kind.itemsize * max(source.n * source.d, 1))))
+        parts = [
+            job.measure(
+                jax.tree_util.tree_map(lambda leaf, k=k: leaf[k : k + width], layers),
+                source,
+                positions,
+                chosen,
+            )
+            for k in range(0, size, width)
+        ]
+    return {o.name: BatchEstimate.join([e for part in parts for e in part[o.name]]) for o in chosen}
+
+
+def row_values(
+    attention: Attention,
+    tokens: Tokens | RandomScores,
+    name: str,
+    *,
+    sample_rows: int | None = None,
+    seed: int = 0,
+    dtype: str = "float64",
+    memory_bytes: int = MEMORY_BYTES,
+) -> np.ndarray:
+    """Values of one row observable on each (sampled) row of one layer, (m,) float64.
+
+    Raises:
+        DomainError: where the observable is no mean over rows.
+    """
+    observable = observables.get(name)
+    if observable.needs not in ("logits", "weights"):
+        raise DomainError.of("observable", name, "a mean over rows of weights")
+    positions = _sample_positions(tokens.n, sample_rows, seed)
+    with precision(dtype) as kind:
+        rows = block_rows(tokens.n, kind.itemsize, memory_bytes)
+        values, _ = _row_pass(
+            batch(attention),
+            _cast(tokens, kind),
+            jnp.asarray(positions),
+            chosen=(observable,),
+            rows=rows,
+            outputs=False,
+        )
+        return as_host(values[name]["value"])[0]
+
+
+def _cast(source: Tokens | RandomScores, dtype: np.dtype) -> Tokens | RandomScores:
+    if isinstance(source, RandomScores):
+        return source
+    return Tokens(jnp.asarray(source.vectors, dtype), None, source.label)
+
+
+def _check_needs(chosen: tuple[Observable, ...], source: Tokens | RandomScores) -> None:
+    lacking = [o.name for o in chosen if o.needs in ("pairs", "gradient", "operator")]
+    if lacking and isinstance(source, RandomScores):
+        raise DomainError(f"observables {', '.join(lacking)}: need tokens; random scores have none behind them")
+
+
+def _sample_positions(n: int, sample_rows: int | None, seed: int) -> np.ndarray:
+    if sample_rows is None:
+        return np.arange(n)
+    if not 2 <= sample_rows <= n:
+        raise DomainError.of("sample_rows", sample_rows, f"in 2..n = {n}")
+    # a stream of its own: the sample never depends on how the tokens were drawn
+    generator = np.random.default_rng([seed, 0x5A3B1E])
+    return np.sort(generator.choice(n, size=sample_rows, replace=False))
+
+
+@dataclass(frozen=True)
+class _Job:
+    identity_weight: float
+    attention_weight: float
+    probes: int | None
+    seed: int
+    memory_bytes: int
+
+    def measure(
+        self,
+        layers: Attention,
+        source: Tokens | RandomScores,
+        positions: np.ndarray,
+        chosen: tuple[Observable, ...],
+    ) -> dict[str, list[Estimate]]:
+        sample = Sample(positions.size, source.n, source.d)
+        rows: dict[str, dict[str, np.ndarray]] = {}
+        by_need = {need: tuple(o for o in chosen if o.needs == need) for need in ("pairs", "gradient", "operator")}
+        plain = tuple(o for o in chosen if o.needs in ("logits", "weights"))
+        block = block_rows(source.n, jnp.dtype(jnp.result_type(float)).itemsize, self.memory_bytes)
+        if plain or by_need["pairs"]:
+            values, outputs = _row_pass(
+                layers,
+                source,
+                jnp.asarray(positions),
+                chosen=plain,
+                rows=block,
+                outputs=bool(by_need["pairs"]),
+            )
+            rows |= values
+            if isinstance(source, Tokens) and outputs is not None:
+                mixing = (self.identity_weight, self.attention_weight)
+                rows |= _pair_pass(
+                    source.vectors,
+                    outputs,
+                    jnp.asarray(positions),
+                    mixing,
+                    chosen=by_need["pairs"],
+                    rows=block,
+                )
+        if by_need["gradient"] and isinstance(source, Tokens):
+            profiles = gradient.row_profiles(
+                layers,
+                source,
+                positions,
+                identity_weight=self.identity_weight,
+                attention_weight=self.attention_weight,
+                probes=self.probes,
+                seed=self.seed,
+                memory_bytes=self.memory_bytes,
+            )
+            rows |= {o.name: profiles for o in by_need["gradient"]}
+        result = {o.name: _reduce(o, rows[o.name], sample) for o in chosen if o.needs != "operator"}
+        if by_need["operator"] and isinstance(source, Tokens):
+            result |= {o.name: self._operator(layers, source) for o in by_need["operator"]}
+        return result
+
+    def _operator(self, layers: Attention, source: Tokens) -> list[Estimate]:
+        return [
+            gradient.operator_norm(
+                jax.tree_util.tree_map(lambda leaf, k=k: leaf[k], layers),
+                source,
+                identity_weight=self.identity_weight,
+                attention_weight=self.attention_weight,
+            )
+            for k in range(batch_size(layers))
+        ]
+
+
+def _reduce(observable: Observable, rows: Mapping[str, Array | np.ndarray], sample: Sample) -> list[Estimate]:
+    host = {name: as_host(array) for name, array in rows.items()}
+    size = next(iter(host.values())).shape[0]
+    return [observable.reduce({name: array[k] for name, array in host.items()}, sample) for k in range(size)]
+
+
+@partial(jax.jit, static_argnames=("chosen", "rows", "outputs"))
+def _row_pass(
+    layers: Attention,
+    source: Tokens | RandomScores,
+    positions: Array,
+    *,
+    chosen: tuple[Observable, ...],
+    rows: int,
+    outputs: bool,
+) -> tuple[dict[str, dict[str, Array]], Array | None]:
+    """Row observables {name: {key: (batch, m)}} and, where asked, attention outputs (batch, m, d)."""
+
+    def block(where: Array) -> tuple[dict[str, dict[str, Array]], Array | None]:
+        scores = source.score_rows(where)
+
+        def one(attention: Attention) -> tuple[dict[str, dict[str, Array]], Array | None]:
+            context = attention.context(where, source.n, source.d)
+            logits = attention.logits(scores, context)
+            weights = attention.normaliser(logits, context, where=attention.allowed(context))
+            view = RowBlock(where, context, scores, logits, weights)
+            mixed = weights @ source.directions() if outputs and isinstance(source, Tokens) else None
+            return {o.name: o.row(view) for o in chosen}, mixed
+
+        return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, layers))
+
+    joined = map_row_blocks(block, positions, rows)
+    return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), joined)
+
+
+@partial(jax.jit, static_argnames=("chosen", "rows"))
+def _pair_pass(
+    vectors: Array,
+    outputs: Array,
+    positions: Array,
+    mixing: tuple[float, float],
+    *,
+    chosen: tuple[Observable, ...],
+    rows: int,
+) -> dict[str, dict[str, Array]]:
+    """Pair observables {name: {key: (batch, m)}} among the m sampled tokens."""
+    identity_weight, attention_weight = mixing
+    vectors = vectors[positions]
+    units = normalise(vectors)
+    tolerance = EQUAL_ULPS * jnp.finfo(units.dtype).eps
+
+    def block(where: Array) -> dict[str, dict[str, Array]]:
+        cosines = units[where] @ units.T
+        other = where[:, None] != jnp.arange(units.shape[0])[None, :]
+        distinct = other & (1 - cosines > tolerance)
+
+        def one(mixed: Array) -> dict[str, dict[str, Array]]:
+            moved = normalise(identity_weight * vectors + attention_weight * mixed)
+            view = PairBlock(cosines, moved[where] @ moved.T, other, distinct)
+            return {o.name: o.row(view) for o in chosen}
+
+        return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, outputs))
+
+    joined = map_row_blocks(block, jnp.arange(units.shape[0]), rows)
+    return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), joined)

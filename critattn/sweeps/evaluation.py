@@ -1,0 +1,175 @@
+"""One unit of work of a sweep: one token set, all gammas and layers, all observables; a pure function."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from critattn import layers, observables, tensorfiles, thresholds, tokens
+from critattn.datasets import Axis, Column, Layout, Unit
+from critattn.measurement import measure_batch
+from critattn.storage import canonical_json
+from critattn.sweeps.spec import RANDOM_KINDS, SweepSpec
+from critattn.tokens import RandomScores, Tokens
+
+LONG_NAMES = {
+    "n": "number of tokens",
+    "d": "dimension",
+    "rho": "cosine of two tokens",
+    "tau": "standard deviation of scores",
+    "replicate": "draw",
+    "gamma": "gamma = beta / log n",
+    "layer": "layers passed",
+    "half_weight": "gamma where the mean self weight is 1/2",
+    "median_half_weight": "median over rows of gamma where a self weight is 1/2",
+    "row_disorder": "standard deviation over rows of gamma where a self weight is 1/2",
+    "half_angle": "gamma where the angle ratio is 1/2",
+    "common_ratio": "squared norm of the common direction over its mean",
+    "effective_rho": "mean off-diagonal cosine",
+    "cosine": "mean off-diagonal cosine",
+    "token_norm": "mean norm of the tokens",
+}
+
+
+def layout_of(spec: SweepSpec) -> Layout:
+    """Axes and observables of the sweep's result.
+
+    Unit axes are n, d, rho, tau and replicate as far as the tokens have them; gamma and layer are whole in a unit.
+
+    Raises:
+        SpecError: for a token file that cannot be read.
+    """
+    unit_axes, followers = _token_axes(spec)
+    blocks = []
+    if spec.axes.gamma:
+        blocks.append(_axis("gamma", spec.axes.gamma))
+    if spec.attention.layers:
+        blocks.append(_axis("layer", range(spec.attention.layers + 1)))
+    return Layout(tuple(unit_axes), tuple(blocks), tuple(_column(spec, name) for name in spec.observables), followers)
+
+
+def token_identity(spec: SweepSpec, point: Mapping[str, float]) -> dict[str, Any]:
+    """What defines the tokens at a point, JSON-ready: kind, n, d, rho, tau, norm options, replicate; nothing else."""
+    options = {"norm": spec.tokens.norm, "unit_norm": spec.tokens.unit_norm, "fix_common": spec.tokens.fix_common}
+    return {"seed": spec.seed, "kind": spec.tokens.kind, **options, **point}
+
+
+def token_key(spec: SweepSpec, unit: Unit) -> jax.Array:
+    """The random key of a unit's tokens: 64 bits of the sha256 of `token_identity`.
+
+    Gamma, observables, dtype and the layer never enter, so that a curve is a curve on the same tokens; the same on
+    every machine.
+    """
+    text = canonical_json(token_identity(spec, layout_of(spec).point(unit)))
+    words = np.frombuffer(hashlib.sha256(text.encode()).digest()[:8], dtype="<u4")
+    return jax.random.wrap_key_data(jnp.asarray(words.astype(np.uint32)), impl="threefry2x32")
+
+
+def make_tokens(spec: SweepSpec, unit: Unit) -> Tokens | RandomScores:
+    """The tokens (or scores) of a unit.
+
+    Raises:
+        CritattnError: where they cannot be made or read.
+    """
+    kept = spec.tokens
+    if kept.kind == "file":
+        return tokens.load(kept.path or "", tensor=kept.tensor, rows=kept.rows)
+    point = layout_of(spec).point(unit)
+    n, rho = int(point["n"]), float(point["rho"])
+    if kept.kind == "simplex":
+        return tokens.simplex(n, int(point["d"]), rho=rho, norm=kept.norm)
+    key = token_key(spec, unit)
+    if kept.kind == "random-scores":
+        return tokens.random_scores(key, n, rho=rho, tau=float(point["tau"]))
+    d = int(point["d"])
+    return tokens.near_simplex(key, n, d, rho=rho, unit_norm=kept.unit_norm, fix_common=kept.fix_common)
+
+
+def evaluate(spec: SweepSpec, unit: Unit) -> np.ndarray:
+    """Measure one unit.
+
+    Args:
+        spec: the sweep.
+        unit: index along the unit axes of `layout_of(spec)`.
+
+    Returns:
+        (*gamma, *layer, observables, 2) float64: values, and standard errors (NaN where a value is exact). A
+        threshold that was not found is NaN.
+
+    Raises:
+        CritattnError: where the tokens cannot be made.
+    """
+    made = make_tokens(spec, unit)
+    measured = {"curve": _curve, "depth": _depth, "threshold": _threshold}[spec.mode](spec, made)
+    columns = [_pair(*measured[name]) for name in spec.observables]
+    return np.stack(columns, axis=-2)
+
+
+def _curve(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, Any]]:
+    found = measure_batch(
+        spec.attention(np.array(spec.axes.gamma)),
+        made,
+        spec.observables,
+        **spec.attention.mixing,
+        dtype=spec.dtype,
+        memory_bytes=spec.memory_bytes,
+    )
+    return {name: (estimate.value, estimate.standard_error) for name, estimate in found.items()}
+
+
+def _depth(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, Any]]:
+    if not isinstance(made, Tokens):
+        raise TypeError("depth needs tokens")
+    layer = spec.attention(np.array(spec.axes.gamma))
+    found = layers.measure_layers(
+        layer, made, spec.observables, spec.attention.layers, **spec.attention.mixing, dtype=spec.dtype
+    )
+    return {name: (estimate.value, estimate.standard_error) for name, estimate in found.items()}
+
+
+def _threshold(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, Any]]:
+    found = thresholds.measure_thresholds(
+        spec.attention, made, spec.observables, **spec.attention.mixing, dtype=spec.dtype
+    )
+    return {name: (threshold.critical, threshold.standard_error) for name, threshold in found.items()}
+
+
+def _pair(value: Any, standard_error: Any) -> np.ndarray:
+    missing = np.nan
+    value = np.asarray(missing if value is None else value, dtype=np.float64)
+    error = np.asarray(missing if standard_error is None else standard_error, dtype=np.float64)
+    return np.stack([value, np.broadcast_to(error, value.shape)], axis=-1)
+
+
+def _token_axes(spec: SweepSpec) -> tuple[list[Axis], tuple[Axis, ...]]:
+    if spec.tokens.kind == "file":
+        return [], _file_shape(spec)
+    axes, followers = [_axis("n", spec.axes.n)], ()
+    if spec.axes.d == "n":
+        followers = (Axis("d", spec.axes.n, LONG_NAMES["d"], along="n"),)
+    elif not isinstance(spec.axes.d, str) and spec.axes.d:
+        axes.append(_axis("d", spec.axes.d))
+    axes += [_axis(name, points) for name, points in (("rho", spec.axes.rho), ("tau", spec.axes.tau)) if points]
+    if spec.tokens.kind in RANDOM_KINDS:
+        axes.append(_axis("replicate", range(spec.axes.replicates)))
+    return axes, followers
+
+
+def _file_shape(spec: SweepSpec) -> tuple[Axis, ...]:
+    kept = spec.tokens
+    shape = tensorfiles.load_array(kept.path or "", tensor=kept.tensor, rows=kept.rows).shape
+    return tuple(Axis(name, (size,), LONG_NAMES[name]) for name, size in zip(("n", "d"), shape, strict=True))
+
+
+def _axis(name: str, points: Iterable[float]) -> Axis:
+    return Axis(name, tuple(points), LONG_NAMES[name])
+
+
+def _column(spec: SweepSpec, name: str) -> Column:
+    if spec.mode == "curve":
+        known = observables.get(name)
+        return Column(name, known.unit, known.title)
+    return Column(name, "1", LONG_NAMES.get(name, name))

@@ -1,0 +1,302 @@
+"""What a sweep is: tokens, layer, axes, observables; checked as a whole before anything is computed."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from critattn import layers, normalisers, observables, thresholds
+from critattn.attention import MASKS, Attention
+from critattn.attention import mask as mask_of
+from critattn.errors import SpecError
+from critattn.gradient import MEMORY_BYTES
+from critattn.protocols import DTYPES
+from critattn.scaling import LogN
+from critattn.scaling import length as length_of
+from critattn.storage import canonical_json, content_hash
+from critattn.sweeps import fields
+
+Mode = Literal["curve", "depth", "threshold"]
+KINDS = ("simplex", "near-simplex", "random-scores", "file")
+# Which axes each kind of tokens has; a file brings its own n and d.
+TOKEN_AXES = {
+    "simplex": ("n", "d", "rho"),
+    "near-simplex": ("n", "d", "rho"),
+    "random-scores": ("n", "rho", "tau"),
+    "file": (),
+}
+RANDOM_KINDS = ("near-simplex", "random-scores")
+SCORE_NEEDS = ("logits", "weights")
+
+
+@dataclass(frozen=True)
+class TokenSpec:
+    """What the tokens are.
+
+    Attributes:
+        kind: simplex, near-simplex, random-scores or file.
+        unit_norm: near-simplex: divide each token by its norm.
+        fix_common: near-simplex: rescale the common direction to norm 1.
+        norm: simplex: common norm.
+        path: file: where it is.
+        tensor: file: which array of it.
+        rows: file: which rows, start:stop.
+    """
+
+    kind: str = "near-simplex"
+    unit_norm: bool = True
+    fix_common: bool = False
+    norm: float = 1.0
+    path: str | None = None
+    tensor: str | None = None
+    rows: str | None = None
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """What the layer is; called with gamma it makes one.
+
+    Attributes:
+        normaliser: its name in the registry.
+        mask: bidirectional or causal.
+        length: which length enters log n, sequence or row.
+        identity_weight: a of x' = a x + b ATT.
+        attention_weight: b.
+        layers: number of layers iterated; 0 for a single layer without a layer axis.
+    """
+
+    normaliser: str = "softmax"
+    mask: str = "bidirectional"
+    length: str = "sequence"
+    identity_weight: float = 0.0
+    attention_weight: float = 1.0
+    layers: int = 0
+
+    def __call__(self, gamma: Any) -> Attention:
+        """The layer with inverse temperature gamma log n; an array of gammas gives a batch of layers."""
+        law = LogN(gamma, length=length_of(self.length))
+        return Attention(law, normaliser=normalisers.get(self.normaliser), mask=mask_of(self.mask))
+
+    @property
+    def mixing(self) -> dict[str, float]:
+        """The two weights of x' = a x + b ATT, as keyword arguments."""
+        return {"identity_weight": self.identity_weight, "attention_weight": self.attention_weight}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The points of a sweep; an axis that the kind of tokens does not have is empty.
+
+    Attributes:
+        n: numbers of tokens.
+        d: dimensions, or "n" for d = n.
+        rho: cosines.
+        tau: standard deviations of random scores.
+        gamma: coefficients of log n; empty where thresholds are searched.
+        replicates: independent draws of each token set.
+    """
+
+    n: tuple[int, ...] = ()
+    d: tuple[int, ...] | str = ()
+    rho: tuple[float, ...] = ()
+    tau: tuple[float, ...] = ()
+    gamma: tuple[float, ...] = ()
+    replicates: int = 1
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A sweep: every combination of the axes, measured with the same layer family and observables.
+
+    Attributes:
+        observables: names of observables (a gamma axis, or layers) or of thresholds (no gamma axis).
+        tokens: what the tokens are.
+        attention: what the layer is.
+        axes: the points.
+        seed: seed of the tokens, >= 0.
+        dtype: float32 or float64.
+        memory_bytes: bound on the working memory of a block of rows.
+        title: a few words for people; no part of the identity.
+        description: sentences for people; no part of the identity.
+    """
+
+    observables: tuple[str, ...]
+    tokens: TokenSpec
+    attention: AttentionSpec
+    axes: Axes
+    seed: int = 0
+    dtype: str = "float64"
+    memory_bytes: int = MEMORY_BYTES
+    title: str = ""
+    description: str = ""
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], *, quick: bool = False) -> "SweepSpec":
+        """The spec of a parsed study file, or of a table made from options.
+
+        Args:
+            table: keys as in `simulations/*.toml`.
+            quick: let the axes of the `[quick]` table replace those of `[axes]`.
+
+        Raises:
+            SpecError: for an unknown key, a wrong value, or values that do not go together.
+        """
+        read = fields.read_table("", table, READERS)
+        if "observables" not in read:
+            raise SpecError("observables: is missing; allowed: a list of names")
+        axes = {**read.pop("axes", {}), **(read.pop("quick", {}) if quick else {})}
+        read.pop("quick", None)
+        read.pop("kind", None)
+        parts = {"tokens": TokenSpec(**read.pop("tokens", {})), "attention": AttentionSpec(**read.pop("attention", {}))}
+        spec = cls(**read, **parts, axes=Axes(**axes))
+        check(spec)
+        return spec
+
+    @property
+    def mode(self) -> Mode:
+        """`depth` with layers, `threshold` without a gamma axis, else `curve`."""
+        if self.attention.layers:
+            return "depth"
+        return "curve" if self.axes.gamma else "threshold"
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides about the numbers, JSON-ready; titles are left out."""
+        table = dataclasses.asdict(self)
+        return {key: value for key, value in table.items() if key not in ("title", "description")}
+
+    def canonical(self) -> str:
+        """Canonical JSON of the identity."""
+        return canonical_json(self.identity())
+
+    @property
+    def hash(self) -> str:
+        """sha256 of the canonical JSON."""
+        return content_hash(self.identity())
+
+
+def check(spec: SweepSpec) -> None:
+    """Refuse a spec whose parts do not go together.
+
+    Raises:
+        SpecError: with the key, its value and what is allowed.
+    """
+    _check_axes(spec)
+    _check_observables(spec)
+    if spec.tokens.kind == "file" and not spec.tokens.path:
+        raise SpecError("tokens.path: is missing; allowed: a .npy, .npz, .csv or .safetensors file")
+    if spec.tokens.kind != "file" and (spec.tokens.path or spec.tokens.tensor or spec.tokens.rows):
+        raise SpecError(
+            f"tokens.path, tensor and rows: allowed only with tokens.kind = 'file', not {spec.tokens.kind!r}"
+        )
+    if spec.axes.replicates > 1 and spec.tokens.kind not in RANDOM_KINDS:
+        raise SpecError(f"axes.replicates = {spec.axes.replicates}: allowed: 1 where tokens are not random")
+    if spec.tokens.kind != "file":
+        _check_ranges(spec)
+
+
+def _check_axes(spec: SweepSpec) -> None:
+    wanted = TOKEN_AXES[spec.tokens.kind]
+    for name in ("n", "d", "rho", "tau"):
+        there = bool(getattr(spec.axes, name))
+        if name in wanted and not there:
+            raise SpecError(f"axes.{name}: is missing; {spec.tokens.kind} tokens need {', '.join(wanted)}")
+        if there and name not in wanted:
+            allowed = ", ".join(wanted) or "none of n, d, rho, tau"
+            raise SpecError(f"axes.{name}: is no axis of tokens.kind = {spec.tokens.kind!r}; allowed: {allowed}")
+    if spec.attention.layers and not spec.axes.gamma:
+        raise SpecError("axes.gamma: is missing; a sweep in depth needs it")
+    if spec.attention.layers and spec.tokens.kind == "random-scores":
+        raise SpecError("attention.layers: random scores have no tokens to iterate; allowed: 0")
+
+
+def _check_observables(spec: SweepSpec) -> None:
+    known = {
+        "curve": tuple(observables.names()),
+        "depth": tuple(layers.LAYER_RECORDS),
+        "threshold": thresholds.NAMES,
+    }[spec.mode]
+    why = {"curve": "along gamma", "depth": "in depth", "threshold": "without a gamma axis"}[spec.mode]
+    for name in spec.observables:
+        if name not in known:
+            raise SpecError(f"observables: {name!r} is unknown {why}; allowed: {', '.join(known)}")
+    if spec.tokens.kind == "random-scores":
+        _check_scores_suffice(spec)
+
+
+def _check_scores_suffice(spec: SweepSpec) -> None:
+    for name in spec.observables:
+        if spec.mode == "curve":
+            suffices = observables.get(name).needs in SCORE_NEEDS
+        else:
+            suffices = name not in ("half_angle", "common_ratio")
+        if not suffices:
+            raise SpecError(f"observables: {name!r} needs tokens; random-scores have none behind them")
+
+
+def _check_ranges(spec: SweepSpec) -> None:
+    for n in spec.axes.n:
+        lowest = -1.0 / (n - 1) if n > 1 else -1.0
+        low, closed = (lowest, "[") if spec.tokens.kind == "simplex" else (0.0, "[")
+        low = -1.0 if spec.tokens.kind == "random-scores" else low
+        for rho in spec.axes.rho:
+            if not low <= rho < 1:
+                raise SpecError(f"axes.rho: {rho:g} at n = {n}; allowed: in {closed}{low:.6g}, 1)")
+        if spec.tokens.kind == "simplex":
+            _check_simplex_dimensions(spec, n, lowest)
+    if any(tau < 0 for tau in spec.axes.tau):
+        raise SpecError(f"axes.tau: {min(spec.axes.tau):g}; allowed: >= 0")
+
+
+def _check_simplex_dimensions(spec: SweepSpec, n: int, lowest: float) -> None:
+    flat = all(rho == lowest for rho in spec.axes.rho)
+    needed = max(n - 1 if flat else n, 1)
+    for d in (n,) if isinstance(spec.axes.d, str) else spec.axes.d:
+        if d < needed:
+            raise SpecError(f"axes.d: {d} at n = {n}; a simplex of {n} tokens needs d >= {needed} (or d = 'n')")
+
+
+def _positive(value: Any) -> float:
+    checked = fields.number(value)
+    if checked <= 0:
+        raise SpecError(f"{checked:g}; allowed: > 0")
+    return checked
+
+
+AXIS_READERS = {
+    "n": fields.counts,
+    "d": fields.counts_or_n,
+    "rho": fields.grid,
+    "tau": fields.grid,
+    "gamma": fields.grid,
+    "replicates": fields.whole(1),
+}
+TOKEN_READERS = {
+    "kind": fields.choice(KINDS),
+    "unit_norm": fields.flag,
+    "fix_common": fields.flag,
+    "norm": _positive,
+    "path": fields.text,
+    "tensor": fields.text,
+    "rows": fields.text,
+}
+ATTENTION_READERS = {
+    "normaliser": lambda value: fields.choice(normalisers.names())(value),
+    "mask": fields.choice(MASKS),
+    "length": fields.choice(("sequence", "row")),
+    "identity_weight": fields.number,
+    "attention_weight": fields.number,
+    "layers": fields.whole(0),
+}
+READERS: dict[str, fields.Reader] = {
+    "kind": fields.choice(("sweep",)),
+    "title": fields.text,
+    "description": fields.text,
+    "seed": fields.whole(0),
+    "dtype": fields.choice(DTYPES),
+    "observables": fields.names,
+    "memory_bytes": fields.whole(1_000_000),
+    "tokens": lambda table: fields.read_table("tokens", table, TOKEN_READERS),
+    "attention": lambda table: fields.read_table("attention", table, ATTENTION_READERS),
+    "axes": lambda table: fields.read_table("axes", table, AXIS_READERS),
+    "quick": lambda table: fields.read_table("quick", table, AXIS_READERS),
+}

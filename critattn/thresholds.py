@@ -1,0 +1,254 @@
+"""Critical points of a layer on given tokens: roots of its own curves on the same tokens, never read off a grid."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from critattn import criticality
+from critattn.attention import Attention, map_row_blocks
+from critattn.criticality import Threshold
+from critattn.errors import DomainError
+from critattn.gradient import MEMORY_BYTES, block_rows
+from critattn.measurement import measure, row_values
+from critattn.protocols import Array, Estimate, precision, refuse_tracers
+from critattn.scaling import LogN
+from critattn.tokens import RandomScores, Tokens, from_array
+
+Layer = Callable[[Array | float], Attention]
+Source = Tokens | RandomScores | ArrayLike
+
+NAMES = ("half_weight", "median_half_weight", "row_disorder", "half_angle", "common_ratio", "effective_rho")
+GAMMA_MAX = 1000.0
+START = (0.0, 4.0)
+NEWTON_STEPS = 60
+
+
+def log_n_softmax(gamma: Array | float) -> Attention:
+    """Log-n scaled softmax attention with coefficient gamma: the layer used where none is given."""
+    return Attention(LogN(gamma))
+
+
+def half_weight(
+    tokens: Source,
+    layer: Layer = log_n_softmax,
+    *,
+    sample_rows: int | None = None,
+    seed: int = 0,
+    dtype: str = "float64",
+    gamma_max: float = GAMMA_MAX,
+) -> Threshold:
+    """The gamma at which the mean self weight over rows is 1/2, by Brent's method on these tokens.
+
+    Args:
+        tokens: Tokens, random scores, or an array (n, d).
+        layer: maps gamma to an Attention; log-n scaled softmax by default.
+        sample_rows: number of rows to average over; all by default.
+        seed: seed of the sampled rows.
+        dtype: float64 or float32.
+        gamma_max: end of the search.
+
+    Returns:
+        A Threshold; its standard error is that of a mean over rows, s.d.(A_ii)/sqrt(m)/slope, and 0 to rounding where
+        all rows are alike. `converged` is False with a reason where the mean self weight never crosses 1/2.
+    """
+    source = _source(tokens)
+
+    def curve(gamma: float) -> Estimate:
+        rows = row_values(layer(gamma), source, "self_weight", sample_rows=sample_rows, seed=seed, dtype=dtype)
+        error = float(np.std(rows, ddof=1) / np.sqrt(rows.size)) if rows.size > 1 else None
+        return Estimate(float(np.mean(rows)), error)
+
+    return criticality.find_crossing(curve, level=0.5, bracket=START, expand_to=gamma_max, parameter="gamma")
+
+
+def half_angle(
+    tokens: Source,
+    layer: Layer = log_n_softmax,
+    *,
+    identity_weight: float = 0.0,
+    attention_weight: float = 1.0,
+    dtype: str = "float64",
+    gamma_max: float = GAMMA_MAX,
+) -> Threshold:
+    """The gamma at which the angle ratio (mean of ratios) is 1/2 on these tokens.
+
+    Args:
+        tokens: Tokens or an array (n, d).
+        layer: maps gamma to an Attention; log-n scaled softmax by default.
+        identity_weight: a of `attention_step`.
+        attention_weight: b of `attention_step`.
+        dtype: float64 or float32.
+        gamma_max: end of the search.
+
+    Returns:
+        A Threshold without standard error; not converged, with a reason, where the ratio never crosses 1/2.
+    """
+    source = _source(tokens)
+
+    def curve(gamma: float) -> Estimate:
+        return measure(
+            layer(gamma),
+            source,
+            ["angle_ratio"],
+            identity_weight=identity_weight,
+            attention_weight=attention_weight,
+            dtype=dtype,
+        )["angle_ratio"]
+
+    return criticality.find_crossing(curve, level=0.5, bracket=START, expand_to=gamma_max, parameter="gamma")
+
+
+def row_half_weights(
+    tokens: Source,
+    layer: Layer = log_n_softmax,
+    *,
+    dtype: str = "float64",
+    gamma_max: float = GAMMA_MAX,
+    memory_bytes: int = MEMORY_BYTES,
+) -> np.ndarray:
+    """The gamma_i of each row at which its own weight A_ii is 1/2 [derived, docs/theory.md (4.8)].
+
+    Newton's method on the log-odds of A_ii, which are linear in gamma on a simplex, kept inside a bracket by bisection.
+
+    Args:
+        tokens: Tokens, random scores, or an array (n, d).
+        layer: maps gamma, here one value per row, to an Attention; log-n scaled softmax by default.
+        dtype: float64 or float32.
+        gamma_max: end of the search.
+        memory_bytes: bound on the working memory of a block of rows.
+
+    Returns:
+        gamma_i, (n,) float64; NaN where a row never reaches 1/2 below gamma_max.
+    """
+    refuse_tracers("row_half_weights", tokens)
+    source = _source(tokens)
+    with precision(dtype) as kind:
+        if isinstance(source, Tokens):
+            source = Tokens(jnp.asarray(source.vectors, kind), None, source.label)
+        rows = block_rows(source.n, kind.itemsize, memory_bytes)
+        roots = _row_roots(source, jnp.asarray(gamma_max, kind), layer=layer, rows=rows)
+        return np.asarray(roots).astype(np.float64)
+
+
+@partial(jax.jit, static_argnames=("layer", "rows"))
+def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer, rows: int) -> Array:
+    tolerance = 16 * jnp.finfo(gamma_max.dtype).eps
+
+    def block(where: Array) -> Array:
+        scores = source.score_rows(where)
+
+        def log_odds(gamma: Array) -> Array:
+            attention = layer(gamma)
+            context = attention.context(where, source.n, source.d)
+            weights = attention.weights(scores, context)
+            own = where[:, None] == context.key_positions[None, :]
+            rest = jnp.sum(jnp.where(own, 0, weights), axis=1)
+            return jnp.log(jnp.sum(jnp.where(own, weights, 0), axis=1)) - jnp.log(rest)
+
+        def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            low, high, gamma, count = state
+            value, slope = jax.jvp(log_odds, (gamma,), (jnp.ones_like(gamma),))
+            low, high = jnp.where(value < 0, gamma, low), jnp.where(value < 0, high, gamma)
+            newton = gamma - value / slope
+            middle = jnp.where(high < gamma_max, (low + high) / 2, 2 * low + 1)
+            inside = (newton > low) & (newton < high)
+            moved = jnp.clip(jnp.where(inside, newton, middle), 0, gamma_max)
+            settled = jnp.abs(value) <= tolerance
+            return low, high, jnp.where(settled, gamma, moved), count + 1
+
+        def unsettled(state: tuple[Array, Array, Array, Array]) -> Array:
+            low, high, gamma, count = state
+            return (count < NEWTON_STEPS) & jnp.any(high - low > tolerance * (1 + gamma))
+
+        start = jnp.zeros(where.shape, gamma_max.dtype)
+        first = start + 1
+        low, high, gamma, _ = jax.lax.while_loop(unsettled, step, (start, start + gamma_max, first, jnp.asarray(0)))
+        value = log_odds(gamma)
+        return jnp.where(jnp.isfinite(value) & (jnp.abs(value) < 1e-3), gamma, jnp.nan)
+
+    return map_row_blocks(block, jnp.arange(source.n), rows)
+
+
+def measure_thresholds(
+    layer: Layer,
+    tokens: Source,
+    names: Iterable[str],
+    *,
+    identity_weight: float = 0.0,
+    attention_weight: float = 1.0,
+    dtype: str = "float64",
+    gamma_max: float = GAMMA_MAX,
+) -> dict[str, Threshold]:
+    """Several critical points, and what is needed to predict them, of one token set.
+
+    Args:
+        layer: maps gamma to an Attention.
+        tokens: Tokens, random scores, or an array (n, d).
+        names: of `half_weight` (mean over rows), `median_half_weight` and `row_disorder` (median and standard deviation
+            of the rows' own gamma_i), `half_angle`, and of the tokens themselves `common_ratio` (|z_0|^2/d of the draw)
+            and `effective_rho` (mean off-diagonal cosine).
+        identity_weight: a of `attention_step`, for the angle.
+        attention_weight: b of `attention_step`, for the angle.
+        dtype: float64 or float32.
+        gamma_max: end of the search.
+
+    Returns:
+        A Threshold for each name.
+
+    Raises:
+        DomainError: for an unknown name.
+    """
+    wanted = list(names)
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        raise DomainError.of("threshold", unknown[0], f"of {', '.join(NAMES)}")
+    source = _source(tokens)
+    found: dict[str, Threshold] = {}
+    if "half_weight" in wanted:
+        found["half_weight"] = half_weight(source, layer, dtype=dtype, gamma_max=gamma_max)
+    if {"median_half_weight", "row_disorder"} & set(wanted):
+        roots = row_half_weights(source, layer, dtype=dtype, gamma_max=gamma_max)
+        found |= {"median_half_weight": _median(roots), "row_disorder": _disorder(roots)}
+    if "half_angle" in wanted:
+        found["half_angle"] = half_angle(
+            source,
+            layer,
+            identity_weight=identity_weight,
+            attention_weight=attention_weight,
+            dtype=dtype,
+            gamma_max=gamma_max,
+        )
+    if "common_ratio" in wanted:
+        ratio = source.common_ratio if isinstance(source, Tokens) else None
+        found["common_ratio"] = _given("common_ratio", None if ratio is None else float(ratio), "the draw has none")
+    if "effective_rho" in wanted:
+        rho = measure(layer(1.0), source, ["effective_rho"], dtype=dtype)["effective_rho"].value
+        found["effective_rho"] = _given("effective_rho", rho, "no pairs")
+    return {name: found[name] for name in wanted}
+
+
+def _source(tokens: Source) -> Tokens | RandomScores:
+    return tokens if isinstance(tokens, (Tokens, RandomScores)) else from_array(tokens)
+
+
+def _median(roots: np.ndarray) -> Threshold:
+    """Median over all rows; a row that never crosses counts as infinitely late."""
+    value = float(np.median(np.where(np.isfinite(roots), roots, np.inf)))
+    if not np.isfinite(value):
+        return _given("gamma", None, "half of the rows never reach self weight 1/2", method="median of row roots")
+    return _given("gamma", value, "", method="median of row roots")
+
+
+def _disorder(roots: np.ndarray) -> Threshold:
+    there = roots[np.isfinite(roots)]
+    value = float(np.std(there, ddof=1)) if there.size > 1 else None
+    return _given("gamma", value, "fewer than two rows cross", method="s.d. of row roots")
+
+
+def _given(parameter: str, value: float | None, reason: str, *, method: str = "measured") -> Threshold:
+    there = value is not None and np.isfinite(value)
+    return Threshold(parameter, value if there else None, None, method, there, "" if there else reason)

@@ -1,0 +1,253 @@
+"""Token configurations: the exact simplex, the Gaussian near-simplex, random scores, and arrays from files."""
+
+import contextlib
+import os
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jax.core import Tracer
+from numpy.typing import ArrayLike
+
+from critattn.errors import DomainError
+from critattn.protocols import Array, precision, pytree
+
+ROWS_PER_KEY = 1024
+
+
+@runtime_checkable
+class ScoreSource(Protocol):
+    """Anything that hands out rows of the score matrix."""
+
+    @property
+    def n(self) -> int:
+        """Number of tokens."""
+        ...
+
+    @property
+    def d(self) -> int:
+        """Dimension of the tokens; 0 where scores have no tokens behind them."""
+        ...
+
+    def score_rows(self, positions: Array) -> Array:
+        """Scores (rows, n) of the queries at these positions against all keys."""
+        ...
+
+
+@pytree(meta=("label",))
+class Tokens:
+    """Token vectors x_i, one a row.
+
+    Attributes:
+        vectors: (n, d), any norms above 0.
+        common_ratio: |z_0|^2/d of the common Gaussian direction of a near-simplex draw; None elsewhere.
+        label: what they are, for captions.
+    """
+
+    vectors: Array | np.ndarray
+    common_ratio: Array | float | None = None
+    label: str = "tokens"
+
+    @property
+    def n(self) -> int:
+        """Number of tokens."""
+        return self.vectors.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Dimension."""
+        return self.vectors.shape[1]
+
+    def norms(self) -> Array:
+        """Norms r_i = |x_i|, (n,)."""
+        return jnp.linalg.norm(jnp.asarray(self.vectors), axis=-1)
+
+    def directions(self) -> Array:
+        """Unit vectors y_i = x_i/|x_i|, (n, d) [Chen 2025, eq. (2.2)]."""
+        return normalise(jnp.asarray(self.vectors))
+
+    def score_rows(self, positions: Array) -> Array:
+        """Cosines <y_i, y_j> of the rows at these positions against all tokens, (rows, n)."""
+        directions = self.directions()
+        return directions[positions] @ directions.T
+
+
+@pytree(meta=("n",))
+class RandomScores:
+    """Scores `s_ii = 1, s_ij = rho + tau g_ij` with g i.i.d. N(0, 1) [derived, docs/theory.md section 9].
+
+    Rows are generated when asked for, each from its own key, so blocks of any size see the same matrix.
+
+    Attributes:
+        key: random key.
+        rho: mean of the off-diagonal scores.
+        tau: their standard deviation.
+        n: number of tokens.
+    """
+
+    key: Array
+    rho: Array | float
+    tau: Array | float
+    n: int
+
+    @property
+    def d(self) -> int:
+        """No tokens stand behind the scores: 0."""
+        return 0
+
+    def score_rows(self, positions: Array) -> Array:
+        """Scores of the queries at these positions, (rows, n)."""
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, positions)
+        noise = jax.vmap(lambda key: jax.random.normal(key, (self.n,)))(keys)
+        own = positions[:, None] == jnp.arange(self.n)[None, :]
+        return jnp.where(own, 1.0, self.rho + self.tau * noise)
+
+
+def normalise(vectors: Array) -> Array:
+    """Unit vectors x/|x| along the last axis."""
+    return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def simplex(n: int, d: int, *, rho: float, norm: float = 1.0) -> Tokens:
+    """Tokens with exactly equal cosines: `<y_i, y_j> = rho` for i != j, `|x_i| = norm` [Chen 2025, Assumption 1].
+
+    The Gram matrix (1-rho) I + rho 11^T has eigenvalue 1 + (n-1) rho along the constant vector and 1-rho on its
+    complement, so an orthonormal (Helmert) basis of the two gives the coordinates.
+
+    Args:
+        n: number of tokens.
+        d: dimension, at least n (n-1 at rho = -1/(n-1)).
+        rho: common cosine, in [-1/(n-1), 1).
+        norm: common norm, above 0.
+
+    Returns:
+        Tokens with float64 vectors (n, d).
+
+    Raises:
+        DomainError: outside these ranges.
+    """
+    _check_counts(n, d)
+    lowest = -1.0 / (n - 1) if n > 1 else -np.inf
+    if not lowest <= rho < 1:
+        raise DomainError.of("rho", rho, f"in [-1/(n-1), 1) = [{lowest:.6g}, 1) for n = {n}")
+    if not 0 < norm < np.inf:
+        raise DomainError.of("norm", norm, "positive and finite")
+    flat = n > 1 and 1 + (n - 1) * rho <= 4 * n * np.finfo(float).eps
+    needed = n - 1 if flat else n
+    if d < needed:
+        raise DomainError(f"d = {d}: a simplex of n = {n} tokens with rho = {rho} needs d >= {needed}")
+    spread = np.sqrt(1 - rho) * scipy.linalg.helmert(n).T
+    mean = np.full((n, 0 if flat else 1), np.sqrt(max(1 + (n - 1) * rho, 0.0) / n))
+    vectors = np.zeros((n, d))
+    vectors[:, :needed] = np.hstack([spread, mean])
+    return Tokens(norm * vectors, None, f"simplex, n = {n}, d = {d}, rho = {rho:g}")
+
+
+def near_simplex(
+    key: Array | int, n: int, d: int, *, rho: float, unit_norm: bool = True, fix_common: bool = False
+) -> Tokens:
+    """Gaussian tokens whose cosines scatter around rho.
+
+    `x_i = sqrt(rho) z_0 + sqrt(1-rho) z_i`, z ~ N(0, I/d) [Chen 2025, section 3; docs/theory.md (0.5)].
+
+    Args:
+        key: random key, or an integer seed. Noise is drawn in blocks of rows, each from its own key.
+        n: number of tokens.
+        d: dimension.
+        rho: mean cosine, in [0, 1).
+        unit_norm: divide each token by its norm.
+        fix_common: rescale z_0 to norm 1, which removes the sample-to-sample scatter of rho.
+
+    Returns:
+        Tokens (n, d) with `common_ratio` = |z_0|^2 before any rescaling of the tokens (E = 1); float64 from the
+        host, the dtype of the trace inside jit.
+
+    Raises:
+        DomainError: outside these ranges.
+    """
+    _check_counts(n, d)
+    if not 0 <= rho < 1:
+        raise DomainError.of("rho", rho, "in [0, 1)")
+    traced = isinstance(key, Tracer)
+    with contextlib.nullcontext() if traced else precision("float64"):
+        common, noise = _gaussian_parts(jax.random.key(key) if isinstance(key, int) else key, n, d)
+        if fix_common:
+            common = normalise(common)
+        vectors = np.sqrt(rho) * common + np.sqrt(1 - rho) * noise
+        ratio = jnp.sum(common**2)
+        if unit_norm:
+            vectors = normalise(vectors)
+        if not traced:
+            vectors, ratio = np.asarray(vectors), float(ratio)
+    return Tokens(vectors, ratio, f"near-simplex, n = {n}, d = {d}, rho = {rho:g}")
+
+
+def _gaussian_parts(key: Array, n: int, d: int) -> tuple[Array, Array]:
+    dtype = jnp.result_type(float)
+    common = jax.random.normal(jax.random.fold_in(key, 0), (d,), dtype)
+    blocks = jnp.arange(1, 1 + -(-n // ROWS_PER_KEY))
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, blocks)
+    noise = jax.vmap(lambda block: jax.random.normal(block, (min(n, ROWS_PER_KEY), d), dtype))(keys)
+    return common / np.sqrt(d), noise.reshape(-1, d)[:n] / np.sqrt(d)
+
+
+def random_scores(key: Array | int, n: int, *, rho: float, tau: float) -> RandomScores:
+    """Random scores on top of a common geometry: `s_ii = 1, s_ij = rho + tau g_ij` [docs/theory.md section 9].
+
+    Raises:
+        DomainError: for n < 1, rho outside [-1, 1] or negative tau.
+    """
+    _check_counts(n, 1)
+    if not -1 <= rho <= 1:
+        raise DomainError.of("rho", rho, "in [-1, 1]")
+    if not 0 <= tau < np.inf:
+        raise DomainError.of("tau", tau, "at least 0 and finite")
+    return RandomScores(jax.random.key(key) if isinstance(key, int) else key, rho, tau, n)
+
+
+def from_array(vectors: ArrayLike, *, label: str = "tokens") -> Tokens:
+    """Tokens from an (n, d) array of finite numbers without a zero row.
+
+    Raises:
+        DomainError: for anything else.
+    """
+    array = np.asarray(vectors)
+    if array.ndim != 2 or 0 in array.shape:
+        raise DomainError(f"{label}: has shape {array.shape}; tokens are n x d with n, d >= 1")
+    if array.dtype.kind not in "fiu":
+        raise DomainError(f"{label}: holds {array.dtype}; tokens are real numbers")
+    array = array.astype(np.float64 if array.dtype.itemsize > 4 or array.dtype.kind != "f" else np.float32)
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
+        raise DomainError(f"{label}: row {row} holds NaN or infinity; tokens are finite numbers")
+    zero = np.flatnonzero(np.linalg.norm(array, axis=1) == 0)
+    if zero.size:
+        raise DomainError(f"{label}: row {zero[0]} is zero; a token needs a direction")
+    return Tokens(array, None, label)
+
+
+def load(
+    path: str | os.PathLike[str], *, tensor: str | None = None, rows: tuple[int, int] | str | None = None
+) -> Tokens:
+    """Tokens from a .npy, .npz, .csv or .safetensors file.
+
+    Args:
+        path: the file.
+        tensor: name of the array within .npz and .safetensors files.
+        rows: "start:stop" or (start, stop), the rows to take.
+
+    Raises:
+        CritattnError: where the file is absent, damaged, ragged, not finite, not two-dimensional or has a zero row.
+    """
+    from critattn import tensorfiles
+
+    array = tensorfiles.load_array(path, tensor=tensor, rows=rows)
+    return from_array(array, label=os.path.basename(os.fspath(path)))
+
+
+def _check_counts(n: int, d: int) -> None:
+    for name, value in (("n", n), ("d", d)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise DomainError.of(name, value, "a whole number, at least 1")
