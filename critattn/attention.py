@@ -212,14 +212,9 @@ def attention_step(
         The new tokens, of the type given.
     """
     if isinstance(tokens, Tokens):
-        moved = attention_step(
-            attention,
-            jnp.asarray(tokens.vectors),
-            identity_weight=identity_weight,
-            attention_weight=attention_weight,
-            block_rows=block_rows,
-        )
-        return Tokens(moved, tokens.common_ratio, tokens.label)
+        inputs = tokens.inputs()
+        mixed = attend(attention, inputs, inputs, inputs, block_rows=block_rows)
+        return tokens.moved_to(identity_weight * jnp.asarray(tokens.vectors) + attention_weight * mixed)
     units = normalise(tokens)
     mixed = attend(attention, units, units, units, block_rows=block_rows)
     return identity_weight * tokens + attention_weight * mixed

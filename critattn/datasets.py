@@ -107,9 +107,7 @@ class Layout:
 
     def numeric_coordinates(self) -> dict[str, tuple[list[str], np.ndarray]]:
         """Coordinates as (dims, numbers); observables and statistics are codes into the tables of the layout."""
-        axes = {
-            axis.name: ([axis.name], np.array(axis.values)) for axis in (*self.unit_axes, *self.block_axes)
-        }
+        axes = {axis.name: ([axis.name], np.array(axis.values)) for axis in (*self.unit_axes, *self.block_axes)}
         axes |= {axis.name: axis.followed() for axis in self.followers}
         axes["observable"] = (["observable"], np.arange(len(self.observables)))
         axes["statistic"] = (["statistic"], np.arange(len(STATISTICS)))
@@ -162,14 +160,9 @@ def to_dataset(layout: Layout, values: np.ndarray, attributes: Mapping[str, Any]
             values[..., index, 1],
             {**kept, "long_name": f"standard error of {label}"},
         )
-    coordinates = {
-        axis.name: (
-            [axis.along or axis.name],
-            np.array(axis.values),
-            {"long_name": axis.long_name or axis.name},
-        )
-        for axis in layout.all_axes()
-    }
+    labels = {axis.name: axis.long_name or axis.name for axis in layout.all_axes()}
+    placed = layout.numeric_coordinates()
+    coordinates = {name: (*placed[name], {"long_name": label}) for name, label in labels.items()}
     return xr.Dataset(made, coords=coordinates, attrs=dict(attributes))
 
 
@@ -198,9 +191,7 @@ def _write_netcdf(dataset: Any, file: Path) -> None:
     absent = [name for name in ("h5netcdf", "h5py") if importlib.util.find_spec(name) is None]
     if absent:
         missing = " and ".join(absent)
-        raise SpecError(
-            f"export to NetCDF needs {missing}: pip install 'critattn[export]', or export to .csv"
-        )
+        raise SpecError(f"export to NetCDF needs {missing}: pip install 'critattn[export]', or export to .csv")
     dataset.to_netcdf(file, engine="h5netcdf")
 
 

@@ -278,6 +278,8 @@ def frobenius_norm_squared(
         DomainError: for fewer than 2 probes, or inside a trace.
     """
     refuse_tracers("frobenius_norm_squared", (attention, tokens))
+    if not tokens.normalised:
+        raise DomainError("tokens: are not normalised; the exact norm holds for the layer x' = a x + b ATT(N(x)) only")
     with precision(dtype):
         result = row_profiles(
             jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf)[None], attention),
@@ -318,13 +320,14 @@ def operator_norm(
         rows = block_rows(tokens.n, 8)
 
         def layer(flat: Array, layer_attention: Attention) -> Array:
-            return attention_step(
+            moved = attention_step(
                 layer_attention,
-                flat.reshape(vectors.shape),
+                tokens.moved_to(flat.reshape(vectors.shape)),
                 identity_weight=identity_weight,
                 attention_weight=attention_weight,
                 block_rows=rows if rows < tokens.n else None,
-            ).ravel()
+            )
+            return jnp.asarray(moved.vectors).ravel()
 
         @jax.jit
         def gram(flat: Array, direction: Array, layer_attention: Attention) -> Array:

@@ -45,7 +45,7 @@ def measure_layers(
     if unknown:
         raise DomainError.of("observables", unknown, f"of {', '.join(LAYER_RECORDS)} where layers are iterated")
     with precision(dtype) as kind:
-        start = Tokens(jnp.asarray(tokens.vectors, kind), None, tokens.label)
+        start = tokens.moved_to(jnp.asarray(tokens.vectors, kind))
         rows = block_rows(tokens.n, kind.itemsize)
 
         @jax.jit

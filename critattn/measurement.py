@@ -215,13 +215,16 @@ def row_values(
 def _cast(source: Tokens | RandomScores, dtype: np.dtype) -> Tokens | RandomScores:
     if isinstance(source, RandomScores):
         return source
-    return Tokens(jnp.asarray(source.vectors, dtype), None, source.label)
+    return source.moved_to(jnp.asarray(source.vectors, dtype))
 
 
 def _check_needs(chosen: tuple[Observable, ...], source: Tokens | RandomScores) -> None:
     lacking = [o.name for o in chosen if o.needs in ("pairs", "gradient", "operator")]
     if lacking and isinstance(source, RandomScores):
         raise DomainError(f"observables {', '.join(lacking)}: need tokens; random scores have none behind them")
+    exact = [o.name for o in chosen if o.needs == "gradient"]
+    if exact and isinstance(source, Tokens) and not source.normalised:
+        raise DomainError(f"observables {', '.join(exact)}: hold for normalised tokens only")
 
 
 def _sample_positions(n: int, sample_rows: int | None, seed: int) -> np.ndarray:
@@ -329,7 +332,7 @@ def _row_pass(
             logits = attention.logits(scores, context)
             weights = attention.normaliser(logits, context, where=attention.allowed(context))
             view = RowBlock(where, context, scores, logits, weights)
-            mixed = weights @ source.directions() if outputs and isinstance(source, Tokens) else None
+            mixed = weights @ source.inputs() if outputs and isinstance(source, Tokens) else None
             return {o.name: o.row(view) for o in chosen}, mixed
 
         return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, layers))

@@ -171,9 +171,9 @@ def _participation(block: RowBlock) -> dict[str, Array]:
     return {"value": 1 / jnp.sum(block.distribution() ** 2, axis=1)}
 
 
-def _effective_rho(block: RowBlock) -> dict[str, Array]:
-    others = jnp.sum(block.scores, axis=1) - block.own(block.scores)
-    return {"value": others / max(block.scores.shape[1] - 1, 1)}
+def _effective_rho(block: PairBlock) -> dict[str, Array]:
+    above = jnp.sum(jnp.where(block.other, block.cosines, 0), axis=1)
+    return {"above": above, "below": jnp.sum(block.other, axis=1)}
 
 
 def _angle_ratio(block: PairBlock) -> dict[str, Array]:
@@ -257,7 +257,6 @@ _WEIGHT: tuple[tuple[str, str, str, Any, str], ...] = (
         "largest weight",
     ),
     ("row_mass", r"\sum_j A_{ij}", "1", lambda b: {"value": jnp.sum(b.weights, axis=1)}, "sum of a row"),
-    ("effective_rho", r"\rho_\mathrm{eff}", "1", _effective_rho, "mean off-diagonal cosine"),
 )
 for _name, _symbol, _unit, _row, _title in _WEIGHT:
     _add(_name, _symbol, _unit, "weights", _row, row_mean, _title)
@@ -272,6 +271,7 @@ _add(
     "angle ratio, ratio of means",
 )
 _add("output_cosine", r"\cos'", "1", "pairs", _output_cosine, pair_ratio, "mean cosine of outputs")
+_add("effective_rho", r"\rho_\mathrm{eff}", "1", "pairs", _effective_rho, pair_ratio, "mean off-diagonal cosine")
 _add("excluded_pairs", r"n_\mathrm{equal}", "1", "pairs", _excluded, pair_count, "pairs of equal tokens")
 _add(
     "gradient_norm_squared",

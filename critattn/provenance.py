@@ -1,5 +1,6 @@
 """Where a result came from: versions, git state, machine, devices and threads."""
 
+import functools
 import os
 import platform
 import subprocess
@@ -13,6 +14,11 @@ PACKAGES = ("critattn", "jax", "jaxlib", "numpy", "scipy", "xarray", "zarr")
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide about bits; those not installed are left out."""
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

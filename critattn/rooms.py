@@ -11,6 +11,7 @@ from typing import Any
 from critattn.errors import SpecError
 
 SUFFIXES = {"simulations": ".toml", "figures": ".py", "proofs_check": ".py"}
+NOUNS = {"simulations": "study", "figures": "figure", "proofs_check": "theorem"}
 
 
 def folder(room: str) -> Path:
@@ -45,7 +46,7 @@ def path(room: str, name: str) -> Path:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise SpecError(f"{room}: no {name[:80]!r}; {hint}there is {', '.join(known) or 'nothing yet'}")
+        raise SpecError(f"no {NOUNS[room]} {name[:80]!r}; {hint}there is {', '.join(known) or 'nothing yet'}")
     return folder(room) / f"{name}{_suffix(room)}"
 
 

@@ -82,9 +82,7 @@ class Store:
             raise StoreError(f"store {str(folder)!r}: cannot be read: {_reason(error)}") from error
 
     @classmethod
-    def create(
-        cls, path: str | os.PathLike[str], *, name: str, spec: Mapping[str, Any], layout: Layout
-    ) -> "Store":
+    def create(cls, path: str | os.PathLike[str], *, name: str, spec: Mapping[str, Any], layout: Layout) -> "Store":
         """Create a store, or open the one that is there with the same spec; nothing half-made is ever visible.
 
         Raises:
@@ -115,9 +113,7 @@ class Store:
         """
         if content_hash(spec) == self.spec_hash:
             return
-        changed = [
-            f"{key} was {_short(old)}, is {_short(new)}" for key, old, new in differences(self.spec, spec)
-        ]
+        changed = [f"{key} was {_short(old)}, is {_short(new)}" for key, old, new in differences(self.spec, spec)]
         raise StoreError(
             f"store {str(self.path)!r} holds data of a different study: {'; '.join(changed[:6])}; "
             f"choose another --store, or delete it with: critattn store delete {self.path.name}"
@@ -150,9 +146,7 @@ class Store:
             self.array("r+")[unit] = np.asarray(block, dtype=np.float64)
             self._note({"unit": list(unit), "seconds": seconds, "threads": provenance.threads(), **_who()})
         except OSError as error:
-            raise StoreError(
-                f"store {str(self.path)!r}: unit {unit} was not written: {_reason(error)}"
-            ) from error
+            raise StoreError(f"store {str(self.path)!r}: unit {unit} was not written: {_reason(error)}") from error
 
     def _note(self, record: Mapping[str, Any]) -> None:
         # One append a record: a line torn by a kill spoils no other, as each begins with a newline.
@@ -273,6 +267,8 @@ def check_writable(folder: Path) -> None:
         StoreError: where it fails, with the reason of the operating system.
     """
     place = folder if folder.is_dir() else folder.parent
+    if place.exists() and not place.is_dir():
+        raise StoreError(f"store {str(folder)!r}: cannot be written: {str(place)!r} is a file, not a folder")
     made = [parent for parent in (place, *place.parents) if not parent.exists()]
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,9 @@ Source = Tokens | RandomScores | ArrayLike
 
 NAMES = ("half_weight", "median_half_weight", "row_disorder", "half_angle", "common_ratio", "effective_rho")
 GAMMA_MAX = 1000.0
-START = (0.0, 4.0)
+START = 4.0
+# the logits of an exact simplex, up to about 100 nats, round differently in different rows
+ALIKE_ULPS = 4096
 NEWTON_STEPS = 60
 
 
@@ -52,17 +54,17 @@ def half_weight(
         gamma_max: end of the search.
 
     Returns:
-        A Threshold; its standard error is that of a mean over rows, s.d.(A_ii)/sqrt(m)/slope, and 0 to rounding where
-        all rows are alike. `converged` is False with a reason where the mean self weight never crosses 1/2.
+        A Threshold; its standard error is that of a mean over rows, s.d.(A_ii)/sqrt(m)/slope, and None where all rows
+        are alike to rounding, as on a simplex. `converged` is False with a reason where the mean self weight never
+        crosses 1/2.
     """
     source = _source(tokens)
 
     def curve(gamma: float) -> Estimate:
         rows = row_values(layer(gamma), source, "self_weight", sample_rows=sample_rows, seed=seed, dtype=dtype)
-        error = float(np.std(rows, ddof=1) / np.sqrt(rows.size)) if rows.size > 1 else None
-        return Estimate(float(np.mean(rows)), error)
+        return _mean_over_rows(rows, dtype)
 
-    return criticality.find_crossing(curve, level=0.5, bracket=START, expand_to=gamma_max, parameter="gamma")
+    return _search(curve, "the mean self weight", gamma_max)
 
 
 def half_angle(
@@ -99,7 +101,22 @@ def half_angle(
             dtype=dtype,
         )["angle_ratio"]
 
-    return criticality.find_crossing(curve, level=0.5, bracket=START, expand_to=gamma_max, parameter="gamma")
+    return _search(curve, "the angle ratio", gamma_max)
+
+
+def _search(curve: Callable[[float], Estimate], quantity: str, gamma_max: float) -> Threshold:
+    if not 0 < gamma_max < np.inf:
+        raise DomainError.of("gamma_max", gamma_max, "positive and finite")
+    bracket = (0.0, min(START, gamma_max))
+    return criticality.find_crossing(
+        curve, level=0.5, bracket=bracket, expand_to=gamma_max, parameter="gamma", quantity=quantity
+    )
+
+
+def _mean_over_rows(rows: np.ndarray, dtype: str) -> Estimate:
+    """Mean with the standard error over rows; rows that are alike to rounding have none (an exact simplex)."""
+    alike = rows.size < 2 or np.ptp(rows) <= ALIKE_ULPS * np.finfo(dtype).eps * np.max(np.abs(rows))
+    return Estimate(float(np.mean(rows)), None if alike else float(np.std(rows, ddof=1) / np.sqrt(rows.size)))
 
 
 def row_half_weights(
@@ -128,7 +145,7 @@ def row_half_weights(
     source = _source(tokens)
     with precision(dtype) as kind:
         if isinstance(source, Tokens):
-            source = Tokens(jnp.asarray(source.vectors, kind), None, source.label)
+            source = source.moved_to(jnp.asarray(source.vectors, kind))
         rows = block_rows(source.n, kind.itemsize, memory_bytes)
         roots = _row_roots(source, jnp.asarray(gamma_max, kind), layer=layer, rows=rows)
         return np.asarray(roots).astype(np.float64)
@@ -237,10 +254,15 @@ def _source(tokens: Source) -> Tokens | RandomScores:
 
 def _median(roots: np.ndarray) -> Threshold:
     """Median over all rows; a row that never crosses counts as infinitely late."""
-    value = float(np.median(np.where(np.isfinite(roots), roots, np.inf)))
+    method = "median of row roots"
+    late = np.where(np.isfinite(roots), roots, np.inf)
+    value = float(np.median(late))
     if not np.isfinite(value):
-        return _given("gamma", None, "half of the rows never reach self weight 1/2", method="median of row roots")
-    return _given("gamma", value, "", method="median of row roots")
+        return _given("gamma", None, "half of the rows never reach self weight 1/2", method=method)
+    spread = _mean_over_rows(roots, "float64").standard_error is not None
+    error = criticality.bootstrap(lambda rows: float(np.median(rows)), late, resamples=200) if spread else None
+    usable = error is not None and np.isfinite(error)
+    return Threshold("gamma", value, error if usable else None, f"{method}, bootstrap over rows", True)
 
 
 def _disorder(roots: np.ndarray) -> Threshold:

@@ -36,7 +36,7 @@ class ScoreSource(Protocol):
         ...
 
 
-@pytree(meta=("label",))
+@pytree(meta=("label", "normalised"))
 class Tokens:
     """Token vectors x_i, one a row.
 
@@ -44,11 +44,13 @@ class Tokens:
         vectors: (n, d), any norms above 0.
         common_ratio: |z_0|^2/d of the common Gaussian direction of a near-simplex draw; None elsewhere.
         label: what they are, for captions.
+        normalised: the layer sees N(x) = x/|x|, the model of the theory; False lets it see x itself.
     """
 
     vectors: Array | np.ndarray
     common_ratio: Array | float | None = None
     label: str = "tokens"
+    normalised: bool = True
 
     @property
     def n(self) -> int:
@@ -68,10 +70,18 @@ class Tokens:
         """Unit vectors y_i = x_i/|x_i|, (n, d) [Chen 2025, eq. (2.2)]."""
         return normalise(jnp.asarray(self.vectors))
 
+    def inputs(self) -> Array:
+        """What the layer sees as queries, keys and values: the directions, or the vectors as they are, (n, d)."""
+        return self.directions() if self.normalised else jnp.asarray(self.vectors)
+
     def score_rows(self, positions: Array) -> Array:
-        """Cosines <y_i, y_j> of the rows at these positions against all tokens, (rows, n)."""
-        directions = self.directions()
-        return directions[positions] @ directions.T
+        """Scores of the rows at these positions against all tokens (cosines, if normalised), (rows, n)."""
+        inputs = self.inputs()
+        return inputs[positions] @ inputs.T
+
+    def moved_to(self, vectors: Array) -> "Tokens":
+        """The same tokens at other places."""
+        return Tokens(vectors, self.common_ratio, self.label, self.normalised)
 
 
 @pytree(meta=("n",))
@@ -207,8 +217,13 @@ def random_scores(key: Array | int, n: int, *, rho: float, tau: float) -> Random
     return RandomScores(jax.random.key(key) if isinstance(key, int) else key, rho, tau, n)
 
 
-def from_array(vectors: ArrayLike, *, label: str = "tokens") -> Tokens:
+def from_array(vectors: ArrayLike, *, label: str = "tokens", normalised: bool = True) -> Tokens:
     """Tokens from an (n, d) array of finite numbers without a zero row.
+
+    Args:
+        vectors: (n, d) real numbers; float32 is kept, everything else becomes float64.
+        label: what they are, for captions and errors.
+        normalised: the layer sees N(x) = x/|x|; False lets it see x itself.
 
     Raises:
         DomainError: for anything else.
@@ -225,11 +240,15 @@ def from_array(vectors: ArrayLike, *, label: str = "tokens") -> Tokens:
     zero = np.flatnonzero(np.linalg.norm(array, axis=1) == 0)
     if zero.size:
         raise DomainError(f"{label}: row {zero[0]} is zero; a token needs a direction")
-    return Tokens(array, None, label)
+    return Tokens(array, None, label, normalised)
 
 
 def load(
-    path: str | os.PathLike[str], *, tensor: str | None = None, rows: tuple[int, int] | str | None = None
+    path: str | os.PathLike[str],
+    *,
+    tensor: str | None = None,
+    rows: tuple[int, int] | str | None = None,
+    normalised: bool = True,
 ) -> Tokens:
     """Tokens from a .npy, .npz, .csv or .safetensors file.
 
@@ -237,6 +256,7 @@ def load(
         path: the file.
         tensor: name of the array within .npz and .safetensors files.
         rows: "start:stop" or (start, stop), the rows to take.
+        normalised: as in `from_array`.
 
     Raises:
         CritattnError: where the file is absent, damaged, ragged, not finite, not two-dimensional or has a zero row.
@@ -244,7 +264,7 @@ def load(
     from critattn import tensorfiles
 
     array = tensorfiles.load_array(path, tensor=tensor, rows=rows)
-    return from_array(array, label=os.path.basename(os.fspath(path)))
+    return from_array(array, label=os.path.basename(os.fspath(path)), normalised=normalised)
 
 
 def _check_counts(n: int, d: int) -> None:

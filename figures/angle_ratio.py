@@ -12,7 +12,7 @@ TITLE = "Angle ratio of one attention layer over the common cosine and gamma"
 @plotting.styled
 def draw(data: xarray.Dataset) -> Figure:
     """One map a dimension; the solid line is where the measured ratio is 1/2."""
-    return plotting.rho_gamma_maps(data, "angle_ratio", level=lambda d: 0.5)
+    return plotting.rho_gamma_maps(data, "angle_ratio", level=lambda d: 0.5, level_text=r"$\lambda = 1/2$")
 
 
 def caption(data: xarray.Dataset) -> str:

@@ -26,7 +26,7 @@ def draw(data: xarray.Dataset) -> Figure:
         points = weight.sel(n=n).values
         axes[0, 0].plot(gamma, points, color=look.color, ls=look.dashes, marker=look.marker, mew=0, markevery=2)
         scaled = (gamma - critical) * np.log(n)
-        axes[0, 1].plot(scaled, points, look.marker, color=look.color, mew=0, label=f"$n = {n:,.0f}$")
+        axes[0, 1].plot(scaled, points, look.marker, color=look.color, mew=0, label=f"$n$ = {n:,.0f}")
     _finish(axes[0, 0], axes[0, 1], critical=critical, rho=rho)
     return figure
 
@@ -38,8 +38,8 @@ def _finish(raw: Axes, scaled: Axes, *, critical: float, rho: float) -> None:
     raw.set(xlabel=plotting.label("gamma"), ylabel=plotting.label("self_weight"))
     scaled.set(xlabel=r"scaled distance $c = (\gamma - \gamma_c)\,\log n$", xlim=(-REACH, REACH))
     scaled.legend(loc="lower right")
-    for panel, text in ((raw, "(a)"), (scaled, "(b)")):
-        panel.set_title(text, loc="left", weight="bold")
+    for panel, text in ((raw, "(a) as measured"), (scaled, "(b) scaled")):
+        panel.set_title(text, loc="left")
 
 
 def caption(data: xarray.Dataset) -> str:
@@ -48,7 +48,7 @@ def caption(data: xarray.Dataset) -> str:
     return (
         f"(a) Mean self weight of one attention layer on an exact simplex, ρ = {rho:g}, d = n, for "
         f"{plotting.counts_phrase(data)}; simulation, deterministic, lines join the points. (b) The same points "
-        "against c = (γ - γ_c) log n with γ_c = 1/(1-ρ). They fall on the sigmoid of c (1-ρ), docs/theory.md (1.12), up "
-        "to 1/n: size enters through log n. "
+        "against c = (γ - γ_c) log n with γ_c = 1/(1-ρ). They fall on the sigmoid of c (1-ρ), docs/theory.md (1.12), "
+        "up to 1/n: size enters through log n. "
         f"{plotting.width_sentence(rho, data['n'].values.max())}"
     )

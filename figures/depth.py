@@ -12,8 +12,8 @@ from critattn.theory import depth
 DATA = "study:depth"
 TITLE = "Depth: collapse in one layer, or a lifetime that grows as a power of n"
 LONG_LIVED = (3.0, 4.0, 5.0)
-COUNTS = np.geomspace(1e2, 1e6, 17)
-MAX_LAYERS = 100_000
+COUNTS = np.geomspace(1e2, 1e6, 13)
+MAX_LAYERS = 20_000
 
 
 @plotting.styled
@@ -25,10 +25,11 @@ def draw(data: xarray.Dataset) -> Figure:
     for look, gamma in zip(plotting.categories(len(LONG_LIVED)), LONG_LIVED, strict=True):
         _lifetimes(axes[0, 1], gamma, rho=rho, look=look)
     axes[0, 1].set(xscale="log", yscale="log", xlabel=plotting.label("n"), ylim=(1, 2 * MAX_LAYERS))
-    axes[0, 1].set_ylabel(r"lifetime $L_*$ (layers until $1-\cos$ has halved)")
+    axes[0, 1].set_ylabel(r"lifetime $L_*$ (layers)")
     axes[0, 1].legend(loc="upper left")
-    for panel, text in zip(axes[0], ("(a)", "(b)"), strict=True):
-        panel.set_title(text, loc="left", weight="bold")
+    _simulated_lifetimes(axes[0, 1], data, rho=rho)
+    axes[0, 0].set_title(f"(a) $n$ = {data['n'].item():,.0f}", loc="left")
+    axes[0, 1].set_title(r"(b) layers until $1-\cos$ halves", loc="left")
     return figure
 
 
@@ -54,6 +55,15 @@ def _lifetimes(panel: Axes, gamma: float, *, rho: float, look: Look) -> None:
     panel.plot(COUNTS, depth.lifetime_asymptotic(gamma, rho, log_n), color=look.color, ls=look.dashes, lw=0.9)
 
 
+def _simulated_lifetimes(panel: Axes, data: xarray.Dataset, *, rho: float) -> None:
+    cosine = plotting.over_draws(data, "cosine")[0].squeeze()
+    for gamma in LONG_LIVED:
+        match = np.flatnonzero(np.isclose(data["gamma"].values, gamma))
+        merged = np.flatnonzero(1 - cosine.isel(gamma=match[0]).values <= (1 - rho) / 2) if match.size else match
+        if merged.size:
+            panel.plot(data["n"].values, merged[:1], "o", mfc="none", mec=plotting.THEORY, mew=0.8, ms=7)
+
+
 def caption(data: xarray.Dataset) -> str:
     """The caption."""
     n, rho, layers = data["n"].item(), data["rho"].item(), int(data["layer"].values[-1])
@@ -61,7 +71,7 @@ def caption(data: xarray.Dataset) -> str:
         f"(a) Mean cosine of two tokens through {layers} identical layers without residual, from an exact simplex of "
         f"n = {n:,.0f} tokens, ρ = {rho:g}. Points: the full simulation (deterministic). Lines: the scalar recursion "
         "(8.1) of docs/theory.md. Below γ = 1/(1-ρ) tokens merge in a few layers; above it they are metastable and "
-        "fall once contraction has brought 1-cos under 1/γ. (b) Number of layers until 1-cos has halved, against n. Points: "
-        f"the recursion, exact, up to {MAX_LAYERS:,} layers. Lines: the asymptotic law n^(γ(1-ρ)-1)/(2ρ(1-ρ)γ log n), "
-        f"(8.2), a heuristic. {plotting.width_sentence(rho, n)}"
+        "fall once contraction has brought 1-cos under 1/γ. (b) Number of layers until 1-cos has halved, "
+        f"against n. Points: the recursion, exact, up to {MAX_LAYERS:,} layers; circled: simulation of (a). Lines: the "
+        f"asymptotic law n^(γ(1-ρ)-1)/(2ρ(1-ρ)γ log n), (8.2), a heuristic. {plotting.width_sentence(rho, n)}"
     )

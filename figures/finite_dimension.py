@@ -5,6 +5,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from scipy.interpolate import PchipInterpolator
 
 from critattn import plotting
 from critattn.plotting import Look
@@ -54,9 +55,10 @@ def _points(panel: Axes, data: xarray.Dataset, look: Look) -> None:
 
 
 def _predictors(panel: Axes, dims: np.ndarray, *, rho: float, log_n: float, look: Look) -> None:
-    d = np.geomspace(dims.min(), dims.max(), 60)
+    coarse, d = (np.geomspace(dims.min(), dims.max(), count) for count in (2 * dims.size - 1, 120))
+    exact = finite_dimension.half_weight_gamma(rho, log_n, coarse)
     curves = [
-        finite_dimension.half_weight_gamma(rho, log_n, d),
+        np.exp(PchipInterpolator(np.log(coarse), np.log(exact))(np.log(d))),
         finite_dimension.gaussian_gamma(rho, log_n, d),
         finite_dimension.large_deviation_gamma(log_n, d) if rho == 0 else np.full(d.size, np.nan),
         np.full(d.size, simplex.half_weight_gamma(rho, log_n)),
@@ -80,7 +82,7 @@ def _finish(panel: Axes, data: xarray.Dataset, *, rho: float, index: int) -> Non
 def _legends(axes: np.ndarray, counts: np.ndarray, looks: list[Look]) -> None:
     axes[0].set_ylabel(r"half-weight point $\gamma_{1/2}$")
     points = [
-        Line2D([], [], color=look.color, marker=look.marker, ls="none", label=f"$n = {n:,.0f}$")
+        Line2D([], [], color=look.color, marker=look.marker, ls="none", label=f"$n$ = {n:,.0f}")
         for look, n in zip(looks, counts, strict=True)
     ]
     lines = [Line2D([], [], color=plotting.THEORY, ls=dashes, label=name) for name, dashes in PREDICTORS.items()]
@@ -93,11 +95,11 @@ def caption(data: xarray.Dataset) -> str:
     largest = data["n"].values.max()
     return (
         "The γ at which the mean self weight over rows is 1/2, against the dimension d, for "
-        f"{plotting.tokens_phrase(data)}, with the common vector rescaled to norm 1, for "
+        f"{plotting.tokens_phrase(data)}, "
         f"{plotting.counts_phrase(data)}. Points: roots of each draw's own curve, mean over draws with one standard "
         "error (mostly smaller than the symbols). Lines: the annealed self weight averaged over rows, docs/theory.md "
         "(4.5) for ρ = 0 and (4.7) for ρ > 0; Gaussian scores (4.4), a heuristic with no root for d < 2 v log n; large "
         "deviations (4.6), n → ∞ at fixed d/log n; and the simplex (1.7), which is d → ∞. Both axes are logarithmic. "
-        "At fixed d the half-weight point grows without bound as n does: there is no transition at γ of order one. "
+        "At fixed d the half-weight point grows without bound as n does: no transition is left at γ of order one. "
         f"{plotting.width_sentence(data['rho'].values.max(), largest)}"
     )

@@ -17,7 +17,8 @@ def critical_level(d: float) -> float:
 @plotting.styled
 def draw(data: xarray.Dataset) -> Figure:
     """One map a dimension; the solid line is where the measured norm has its critical value."""
-    return plotting.rho_gamma_maps(data, "gradient_norm", level=critical_level, cmap="viridis")
+    text = r"$\eta = (1-1/d)/4$"
+    return plotting.rho_gamma_maps(data, "gradient_norm", level=critical_level, level_text=text, cmap="viridis")
 
 
 def caption(data: xarray.Dataset) -> str:

@@ -1,5 +1,7 @@
 """Brute force: the layer in numpy and its Jacobian by automatic differentiation, sharing no package code."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +23,8 @@ def layer(vectors: np.ndarray, beta: float, a: float, b: float, *, causal: bool 
     return a * vectors + b * softmax_weights(vectors, beta, causal=causal) @ units
 
 
-def jacobian(vectors: np.ndarray, beta: float, a: float, b: float, *, causal: bool = False) -> np.ndarray:
-    """The nd x nd Jacobian of the layer by forward-mode differentiation, float64."""
+@partial(jax.jit, static_argnames=("causal",))
+def _dense_jacobian(vectors: jax.Array, beta: jax.Array, a: jax.Array, b: jax.Array, *, causal: bool) -> jax.Array:
     n, d = vectors.shape
 
     def flat_layer(flat: jax.Array) -> jax.Array:
@@ -33,8 +35,14 @@ def jacobian(vectors: np.ndarray, beta: float, a: float, b: float, *, causal: bo
             logits = jnp.where(jnp.tri(n, dtype=bool), logits, -jnp.inf)
         return (a * x + b * jax.nn.softmax(logits, axis=1) @ y).ravel()
 
+    return jax.jacfwd(flat_layer)(vectors.ravel())
+
+
+def jacobian(vectors: np.ndarray, beta: float, a: float, b: float, *, causal: bool = False) -> np.ndarray:
+    """The nd x nd Jacobian of the layer by forward-mode differentiation, float64."""
     with jax.enable_x64(True):
-        return np.asarray(jax.jit(jax.jacfwd(flat_layer))(jnp.asarray(vectors.ravel())))
+        numbers = [jnp.asarray(value, jnp.float64) for value in (beta, a, b)]
+        return np.asarray(_dense_jacobian(jnp.asarray(vectors), *numbers, causal=causal))
 
 
 def sine_tokens() -> np.ndarray:

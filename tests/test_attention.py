@@ -17,14 +17,14 @@ def relative(found, expected):
 
 
 @given(
-    n=st.integers(1, 20),
-    d=st.integers(1, 8),
+    n=st.sampled_from([1, 5, 16]),
+    d=st.sampled_from([1, 6]),
     gamma=st.floats(0, 6),
     causal=st.booleans(),
-    block=st.integers(1, 7),
+    block=st.sampled_from([1, 3]),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_dense_and_blocked_agree_with_brute_force(n, d, gamma, causal, block, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d))
@@ -103,8 +103,7 @@ def test_extreme_logits_stay_finite():
     np.testing.assert_allclose(weights, [[1, 0], [0.5, 0.5]])
 
 
-@given(rows=st.integers(1, 40), block=st.integers(1, 50))
-@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize(("rows", "block"), [(1, 1), (7, 1), (7, 3), (8, 4), (5, 9)])
 def test_map_row_blocks_is_map(rows, block):
     result = map_row_blocks(lambda where: {"a": where**2, "b": where[:, None] * jnp.ones(3)}, jnp.arange(rows), block)
     np.testing.assert_array_equal(result["a"], np.arange(rows) ** 2)

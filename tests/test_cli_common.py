@@ -17,13 +17,13 @@ from critattn.cli.common import (
     Grid,
     Group,
     Number,
-    Root,
     Settings,
     emit,
     mapped,
     outer,
     plain,
 )
+from critattn.cli.root import Root, log
 from critattn.errors import DomainError, SpecError, StoreError
 from critattn.grids import parse_count, parse_counts, parse_grid, parse_number
 
@@ -77,7 +77,7 @@ def fail(settings, what, begun):
 @click.pass_obj
 def noisy(settings):
     warnings.warn("take care", UserWarning, stacklevel=1)
-    common.log.info("at work")
+    log.info("at work")
     with common.progress(settings, 3, "units") as advance:
         advance(1)
     emit(settings, {"nothing": math.nan})

@@ -15,17 +15,21 @@ def causal_or_not(causal):
     return ca.Causal() if causal else ca.Bidirectional()
 
 
+# few shapes, since each is compiled anew; one token, one dimension, more and fewer tokens than dimensions
+SHAPES = [(1, 3), (2, 1), (4, 6), (9, 3)]
+
+
 @given(
-    n=st.integers(1, 9),
-    d=st.integers(1, 6),
+    shape=st.sampled_from(SHAPES),
     gamma=st.floats(0, 4),
     causal=st.booleans(),
     a=st.sampled_from([0.0, 1.0, -0.7]),
     repeats=st.integers(0, 3),
-    seed=st.integers(0, 1000),
+    seed=st.integers(0, 10_000),
 )
-@settings(max_examples=60, deadline=None)
-def test_frobenius_norm_against_automatic_differentiation(n, d, gamma, causal, a, repeats, seed):
+@settings(max_examples=150)
+def test_frobenius_norm_against_automatic_differentiation(shape, gamma, causal, a, repeats, seed):
+    n, d = shape
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d)) + 0.3
     x[: min(repeats, n - 1)] = x[-1]  # equal tokens
@@ -34,11 +38,9 @@ def test_frobenius_norm_against_automatic_differentiation(n, d, gamma, causal, a
     layer = ca.Attention(ca.LogN(gamma), mask=causal_or_not(causal))
     found = gradient.frobenius_norm_squared(layer, tokens.from_array(x), identity_weight=a, attention_weight=0.8)
     assert found.standard_error is None
-    # each term is of the size of sum 1/r^2 (d + beta^2) and rounds at its own size
+    # the terms (d + beta^2)/r^2 are summed and cancel: each rounds at its own size, n + d of them in a sum
     size = np.sum(0.64 * (d + beta**2) / np.sum(x**2, axis=1)) + n * d * a**2
-    assert abs(found.value - expected) < 1e-13 * (size + expected)
-    if d > 1:
-        assert found.value == pytest.approx(expected, rel=1e-11, abs=1e-13 * size)
+    assert abs(found.value - expected) < (n + d) * np.finfo(float).eps * (size + expected) * 4
 
 
 # reference numbers T5: (a, b, causal, squared norm, operator norm)
@@ -119,8 +121,8 @@ def test_probes_are_unbiased_with_an_honest_standard_error():
         gradient.frobenius_norm_squared(layer, x, probes=1)
 
 
-@given(n=st.integers(1, 7), d=st.integers(1, 5), a=st.sampled_from([0.0, 1.0]), causal=st.booleans())
-@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+@pytest.mark.parametrize(("a", "causal"), [(0.0, False), (1.0, True)])
 def test_operator_norm_against_a_dense_decomposition(n, d, a, causal):
     x = np.random.default_rng(n * 10 + d).standard_normal((n, d)) + 0.2
     expected = np.linalg.norm(oracles.jacobian(x, 1.3 * np.log(n), a, 1.0, causal=causal), 2)

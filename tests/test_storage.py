@@ -85,9 +85,7 @@ def test_a_damaged_chunk_is_named_and_missing(store, damage, caplog):
     if damage == "flip":
         flip(file)
     else:
-        file.write_bytes(
-            {"cut": file.read_bytes()[:-9], "empty": b"", "zero": b"\0" * (size - 1) + b"\1"}[damage]
-        )
+        file.write_bytes({"cut": file.read_bytes()[:-9], "empty": b"", "zero": b"\0" * (size - 1) + b"\1"}[damage])
     assert store.damaged_units() == [(1, 1)]
     assert store.missing_units() == [(1, 1)]
     assert str(file) in caplog.text
@@ -238,6 +236,7 @@ def test_a_layout_without_unit_axes(tmp_path):
     assert store.missing_units() == []
     data = store.read()
     assert data.entropy.shape == (2,)
+    assert data.n.dims == ()
     assert data.n == 12
     assert store.layout == layout
 

@@ -102,9 +102,7 @@ def test_pickles_are_not_opened(tmp_path):
     refuse(tmp_path / "tokens.npz", "dtype object")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"), [("float32", "float32"), ("int16", "float64"), ("float16", "float32")]
-)
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", "float32"), ("int16", "float64"), ("float16", "float32")])
 def test_dtypes_on_arrival(tmp_path, dtype, expected):
     array = np.arange(6).reshape(2, 3).astype(dtype)
     found = load_array(write(tmp_path / "tokens.npy", array))

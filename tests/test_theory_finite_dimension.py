@@ -208,10 +208,10 @@ def test_closed_forms():
     low, high = fd.row_bounds(0.0, np.array([0.5, 1.0]), np.log(101))
     assert low == pytest.approx(np.log(100) / np.log(101))
     np.testing.assert_allclose(high, [2 * low, np.inf])
-    np.testing.assert_array_equal(
-        fd.error_class([0, 0, 0, 0, 0.5, 0.5], 7.0, [16, 8, 4, 3, 16, 15]),
-        [0.005, 0.02, 0.08, np.nan, 0.005, np.nan],
-    )
+    stated = fd.error_class([0, 0, 0, 0, 0.5, 0.5, 0.5], 7.0, [16, 8, 4, 3, 16, 8, 7])
+    np.testing.assert_array_equal(stated, [0.005, 0.02, 0.08, np.nan, 0.005, 0.02, np.nan])
+    small = fd.error_class(0.5, np.log([128, 127, 32, 31]), 16)
+    np.testing.assert_array_equal(small, [0.005, 0.01, 0.01, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,8 @@ def simulate(n, d, rho, *, draws, reduce=np.mean):
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "rho", "draws"), [(256, 24, 0.5, 24), (512, 24, 0.3, 8), (512, 16, 0.0, 8)]
+    ("n", "d", "rho", "draws"),
+    [(256, 24, 0.5, 24), (512, 24, 0.3, 8), (512, 16, 0.0, 8), (128, 8, 0.5, 40), (32, 16, 0.0, 60)],
 )
 def test_half_weight_against_simulation(n, d, rho, draws):
     mean, error = simulate(n, d, rho, draws=draws)

@@ -10,7 +10,7 @@ from critattn.errors import DomainError
 
 
 @given(n=st.integers(2, 24), extra=st.integers(0, 5), share=st.floats(0, 0.999), norm=st.floats(0.1, 10))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_simplex_gram_matrix(n, extra, share, norm):
     lowest = -1 / (n - 1)
     rho = lowest + share * (1 - lowest)

@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-from critattn.cli.common import Root
+from critattn.cli.root import Root
 
 COMMANDS = {
     "reproduce": "The main job: studies, thresholds against theory, figures, report.",

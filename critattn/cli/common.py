@@ -1,21 +1,16 @@
-"""What every command shares: settings, base classes, errors in one line, JSON and tables, progress."""
+"""What every command shares: settings, base classes, JSON and tables, progress, grids of arguments."""
 
 import contextlib
-import errno
 import json
-import logging
 import math
 import sys
-import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from critattn.cli.options import Count, Grid, Number
-from critattn.errors import CritattnError, StoreError
 
 __all__ = [
     "Command",
@@ -23,7 +18,6 @@ __all__ = [
     "Grid",
     "Group",
     "Number",
-    "Root",
     "Settings",
     "emit",
     "mapped",
@@ -35,9 +29,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-log = logging.getLogger("critattn")
 
 
 @dataclass
@@ -51,6 +42,7 @@ class Settings:
         seed: seed of everything random, >= 0.
         dtype: "float32", "float64", or None for the command's own choice.
         as_json: one JSON object on stdout and nothing else.
+        given: names of the global options that were on the command line.
         begun: work has begun, so that a failing store is exit 1 rather than 2.
         go_on: the command that continues after an interrupt.
     """
@@ -61,6 +53,7 @@ class Settings:
     seed: int = 0
     dtype: str | None = None
     as_json: bool = False
+    given: set[str] = field(default_factory=set)
     begun: bool = False
     go_on: str = "the same command starts again"
 
@@ -68,11 +61,17 @@ class Settings:
         """The dtype asked for, else the default of the command."""
         return self.dtype or default
 
+    def begin(self, go_on: str) -> None:
+        """Work that writes begins: from here a failing store or file is exit 1; Ctrl-C says how to go on."""
+        self.begun, self.go_on = True, go_on
+
 
 def _merge(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     given = param.name and ctx.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE
     if given and param.name:
-        setattr(ctx.ensure_object(Settings), param.name, value)
+        settings = ctx.ensure_object(Settings)
+        settings.given.add(param.name)
+        setattr(settings, param.name, value)
     return value
 
 
@@ -114,7 +113,7 @@ def _global_options() -> list[click.Parameter]:
 def _split_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     own, shared = [], []
     for param in command.get_params(ctx):
-        record = param.get_help_record(ctx)
+        record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
         if record is not None:
             (shared if isinstance(param, GlobalOption) else own).append(record)
     for title, records in (("Options", own), ("Global options (before or after the command)", shared)):
@@ -151,82 +150,6 @@ class Group(click.Group):
         self.format_commands(ctx, formatter)
 
 
-class Root(Group):
-    """The outermost group: it turns every exception into one line on stderr and an exit code."""
-
-    def main(self, *args: Any, **how: Any) -> Any:
-        """Run the command line and exit with 0, 1, 2 or 130; takes what `click.Command.main` takes."""
-        settings = Settings(debug="--debug" in (how.get("args") or sys.argv[1:]))
-        how = {"prog_name": "critattn", **how, "standalone_mode": False, "obj": settings}
-        with warnings.catch_warnings(), _logging(settings), _Guard(settings) as guard:
-            warnings.showwarning = _shown_by(settings)
-            guard.code = super().main(*args, **how) or DONE
-        sys.exit(guard.code)
-
-
-class _Guard:
-    """Ends any exception that is an `Exception`, reports it and keeps the exit code."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.code: Any = DONE
-
-    def __enter__(self) -> "_Guard":
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if isinstance(error, Exception):
-            self.code = report(error, self.settings)
-        return isinstance(error, Exception)
-
-
-def report(error: BaseException, settings: Settings) -> int:
-    """Write the one line of an error to stderr and return the exit code."""
-    if settings.debug:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        error.show()
-        return WRONG_INPUT
-    line, code = _diagnosis(error, settings)
-    click.echo(line, err=True)
-    return code
-
-
-def _diagnosis(error: BaseException, settings: Settings) -> tuple[str, int]:
-    after = FAILED if settings.begun else WRONG_INPUT
-    match error:
-        case click.Abort():
-            return f"Interrupted. To go on: {settings.go_on}", INTERRUPTED
-        case click.ClickException():
-            return _line(error.format_message()), error.exit_code
-        case StoreError():
-            return _line(str(error)), after
-        case CritattnError():
-            return _line(str(error)), WRONG_INPUT
-        case OSError():
-            return _line(_os_message(error)), FAILED if error.errno in DISK_FULL else after
-        case MemoryError():
-            return _line("not enough memory; take a smaller n, or --sample-rows"), FAILED
-    return _line(f"unexpected {type(error).__name__}: {error} (--debug shows the traceback)"), FAILED
-
-
-def _line(message: str) -> str:
-    return f"Error: {' '.join(message.split())}"
-
-
-def _os_message(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename is not None else reason
-
-
-def _shown_by(settings: Settings) -> Callable[..., None]:
-    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-        if not settings.quiet:
-            click.echo(f"Warning: {' '.join(str(message).split())}", err=True)
-
-    return show
-
-
 @contextlib.contextmanager
 def working(settings: Settings, go_on: str) -> Iterator[None]:
     """Mark a stretch of work that writes: from here a failing store or file is exit 1.
@@ -235,33 +158,9 @@ def working(settings: Settings, go_on: str) -> Iterator[None]:
         settings: the settings of this run.
         go_on: what to type to continue after Ctrl-C, such as `critattn sweep collapse`.
     """
-    settings.begun, settings.go_on = True, go_on
+    settings.begin(go_on)
     yield
     settings.begun = False
-
-
-class _StderrHandler(logging.Handler):
-    """Writes the package's log through click at the level of -v, wherever on the line that stood."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        self.settings = settings
-
-    def emit(self, record: logging.LogRecord) -> None:
-        level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(self.settings.verbose, 2)]
-        if record.levelno >= (logging.ERROR if self.settings.quiet else level):
-            click.echo(f"{record.levelname.lower()}: {record.getMessage()}", err=True)
-
-
-@contextlib.contextmanager
-def _logging(settings: Settings) -> Iterator[None]:
-    handler = _StderrHandler(settings)
-    log.setLevel(logging.DEBUG)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 def plain(value: Any) -> Any:
@@ -289,9 +188,7 @@ def emit(settings: Settings, payload: Mapping[str, Any], people: Any = None) -> 
             payload as a table of two columns.
     """
     if settings.as_json:
-        text = json.dumps(
-            {"schema_version": SCHEMA_VERSION, **plain(payload)}, allow_nan=False, ensure_ascii=False
-        )
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **plain(payload)}, allow_nan=False, ensure_ascii=False)
         click.echo(text)
         return
     shown: Any = people() if callable(people) else people
@@ -317,13 +214,14 @@ def table(columns: Sequence[str], rows: Any, *, title: str | None = None) -> Any
         title: a line above the table.
     """
     from rich import box
+    from rich.console import Group as Lines
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
+    made = Table(*columns, box=box.SIMPLE, show_header=any(columns))
     for row in rows:
         made.add_row(*(Text(cell(value)) for value in row))
-    return made
+    return made if title is None else Lines(Text(title), made)
 
 
 def cell(value: Any) -> str:
@@ -339,8 +237,14 @@ def cell(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def progress(settings: Settings, total: int, description: str) -> Iterator[Callable[[int], None]]:
+def progress(settings: Settings, total: int, description: str, *, done: int = 0) -> Iterator[Callable[..., None]]:
     """A progress bar on stderr; silent when stderr is no terminal, and with -q.
+
+    Args:
+        settings: the settings of this run.
+        total: steps in all.
+        description: what is at work.
+        done: steps that were there before; they do not enter the remaining time.
 
     Yields:
         A function that advances the bar by a number of steps (one by default).
@@ -352,7 +256,7 @@ def progress(settings: Settings, total: int, description: str) -> Iterator[Calla
 
     columns = (*bars.Progress.get_default_columns(), bars.MofNCompleteColumn())
     with bars.Progress(*columns, console=_stderr_console(), transient=True) as bar:
-        task = bar.add_task(description, total=total)
+        task = bar.add_task(description, total=total, completed=done)
         yield lambda steps=1: bar.advance(task, steps)
 
 

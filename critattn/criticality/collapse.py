@@ -102,7 +102,7 @@ def _degree(points: int, errors: np.ndarray | None) -> int:
 
 
 def _checked_curves(
-    control: ArrayLike, sizes: ArrayLike, values: ArrayLike, errors: ArrayLike | None, scale: Callable
+    control: ArrayLike, sizes: ArrayLike, values: ArrayLike, *, errors: ArrayLike | None, scale: Callable
 ) -> _Curves:
     y, n = np.asarray(values, dtype=float), np.asarray(sizes, dtype=float)
     if y.ndim != 2 or n.shape != y.shape[:1] or len(n) < 2 or y.shape[1] < 3:
@@ -166,9 +166,19 @@ def _spread(
     """
     rng, fits = np.random.default_rng(seed), []
     for _ in range(resamples):
-        noise = rng.standard_normal(curves.values.shape) * curves.errors
+        noise = rng.normal(0.0, curves.errors if curves.errors is not None else 0.0, curves.values.shape)
         fits.append(_minimise(curves.shifted(noise), best, fit_exponent, tolerance=1e-3))
     return np.std(fits, axis=0, ddof=1)
+
+
+def _doubt(curves: _Curves, critical: float, quality: float) -> str:
+    """Why the best collapse is none; empty where it is one."""
+    low, high = curves.range
+    if min(critical - low, high - critical) <= 1e-6 * (high - low):
+        return "the best collapse is at the edge of the control range"
+    if curves.errors is None and quality > 0.9:
+        return "the curves do not collapse: they stay as far apart as their values spread"
+    return ""
 
 
 def data_collapse(
@@ -211,7 +221,7 @@ def data_collapse(
         raise DomainError.of("exponent", exponent, "positive")
     if resamples < 2:
         raise DomainError.of("resamples", resamples, "at least 2")
-    curves = _checked_curves(control, sizes, values, errors, scale)
+    curves = _checked_curves(control, sizes, values, errors=errors, scale=scale)
     start = _grid_start(curves, exponent, fit_exponent)
     if start is None:
         return Collapse(
@@ -225,8 +235,6 @@ def data_collapse(
         quality, error, power_error = float(np.sqrt(quality / np.var(value))), None, None
     else:
         error, power_error = map(float, _spread(curves, fitted, fit_exponent, resamples=resamples, seed=seed))
-    edge = 1e-6 * (curves.range[1] - curves.range[0])
-    inside = curves.range[0] + edge < critical < curves.range[1] - edge
-    reason = "" if inside else "the best collapse is at the edge of the control range"
+    reason = _doubt(curves, critical, quality)
     power_error = power_error if fit_exponent else None
-    return Collapse(critical, power, quality, error, power_error, distance.size, inside, reason)
+    return Collapse(critical, power, quality, error, power_error, distance.size, not reason, reason)

@@ -108,7 +108,8 @@ def _read(where: str, value: Any, reader: Reader) -> Any:
     try:
         return reader(value)
     except CritattnError as error:
-        raise SpecError(f"{where} = {error}") from None
+        inner = str(error).startswith((f"{where}.", f"{where} ="))
+        raise SpecError(str(error) if inner else f"{where} = {error}") from None
 
 
 def _hint(value: Any, allowed: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, as_completed
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,8 @@ def run_sweep(
     total = len(list(sink.layout.units()))
     tell = progress or (lambda done, total: None)
     tell(total - len(units), total)
-    with _patience() as stopped:
-        finished = _here(spec, units, sink) if executor is None else _there(spec, units, sink, executor, stopped)
+    finished = _here(spec, units, sink) if executor is None else _there(spec, units, sink, executor)
+    with _patience() as stopped, contextlib.closing(finished):
         for done, _ in enumerate(finished, total - len(units) + 1):
             tell(done, total)
             if stopped.is_set():
@@ -138,7 +138,7 @@ def _open(spec: SweepSpec, folder: Path) -> _OnDisk:
     return _OnDisk(Store.create(folder, name=folder.name, spec=identity_of(spec), layout=layout_of(spec)))
 
 
-def _here(spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk") -> Iterator[Unit]:
+def _here(spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk") -> Generator[Unit, None, None]:
     function, more = sink.task()
     for unit in units:
         sink.keep(unit, function(spec, unit, *more))
@@ -146,8 +146,8 @@ def _here(spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk") -> Iter
 
 
 def _there(
-    spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk", executor: Executor, stopped: threading.Event
-) -> Iterator[Unit]:
+    spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk", executor: Executor
+) -> Generator[Unit, None, None]:
     function, more = sink.task()
     futures: dict[Future[Any], Unit] = {executor.submit(function, spec, unit, *more): unit for unit in units}
     try:

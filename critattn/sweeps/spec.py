@@ -78,7 +78,7 @@ class AttentionSpec:
         return Attention(law, normaliser=normalisers.get(self.normaliser), mask=mask_of(self.mask))
 
     @property
-    def mixing(self) -> dict[str, float]:
+    def mixing(self) -> dict[str, Any]:
         """The two weights of x' = a x + b ATT, as keyword arguments."""
         return {"identity_weight": self.identity_weight, "attention_weight": self.attention_weight}
 
@@ -151,6 +151,19 @@ class SweepSpec:
         spec = cls(**read, **parts, axes=Axes(**axes))
         check(spec)
         return spec
+
+    @classmethod
+    def from_identity(cls, identity: Mapping[str, Any]) -> "SweepSpec":
+        """The spec whose identity a store keeps; the content hash of a token file is left out.
+
+        Raises:
+            SpecError: where it is no identity of a spec.
+        """
+        table: dict[str, Any] = {key: value for key, value in identity.items() if not isinstance(value, Mapping)}
+        for part in ("tokens", "attention", "axes"):
+            kept = {key: value for key, value in dict(identity.get(part, {})).items() if value not in (None, [], ())}
+            table[part] = {key: value for key, value in kept.items() if key != "sha256"}
+        return cls.from_table(table)
 
     @property
     def mode(self) -> Mode:
@@ -236,11 +249,10 @@ def _check_scores_suffice(spec: SweepSpec) -> None:
 def _check_ranges(spec: SweepSpec) -> None:
     for n in spec.axes.n:
         lowest = -1.0 / (n - 1) if n > 1 else -1.0
-        low, closed = (lowest, "[") if spec.tokens.kind == "simplex" else (0.0, "[")
-        low = -1.0 if spec.tokens.kind == "random-scores" else low
+        low = {"simplex": lowest, "random-scores": -1.0}.get(spec.tokens.kind, 0.0)
         for rho in spec.axes.rho:
             if not low <= rho < 1:
-                raise SpecError(f"axes.rho: {rho:g} at n = {n}; allowed: in {closed}{low:.6g}, 1)")
+                raise SpecError(f"axes.rho: {rho:g} at n = {n}; allowed: in [{low:.6g}, 1)")
         if spec.tokens.kind == "simplex":
             _check_simplex_dimensions(spec, n, lowest)
     if any(tau < 0 for tau in spec.axes.tau):

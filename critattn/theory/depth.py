@@ -17,6 +17,7 @@ from critattn.theory.simplex_state import (
     mean_square,
     positive_norm,
     require,
+    require_resolved,
 )
 
 
@@ -66,11 +67,11 @@ def layers(
     Source: [derived, docs/theory.md (8.1)].
     """
     require("depth", depth, depth >= 0, "a count of layers, >= 0")
-    arguments = _checked(gamma, rho, log_n, identity_weight, attention_weight, norm)
-    shape = arguments[0].shape
+    arguments = _checked(gamma, rho, log_n, a=identity_weight, b=attention_weight, norm=norm)
+    shape = arguments["gamma"].shape
     thetas, norms = np.empty((2, depth + 1, *shape))
     for index in np.ndindex(shape):
-        layer = _Layer(*(float(argument[index]) for argument in arguments))
+        layer = _at(arguments, index)
         where = (slice(None), *index)
         thetas[where], norms[where] = layer.run(depth, renormalise=renormalise)
     return Trajectory(1 - thetas, norms)
@@ -108,10 +109,10 @@ def lifetime(
     Source: [derived, docs/theory.md (8.1), (8.3)].
     """
     require("max_layers", max_layers, max_layers >= 1, "a count of layers, >= 1")
-    arguments = _checked(gamma, rho, log_n, identity_weight, attention_weight, norm)
-    result = np.empty(arguments[0].shape)
+    arguments = _checked(gamma, rho, log_n, a=identity_weight, b=attention_weight, norm=norm)
+    result = np.empty(arguments["gamma"].shape)
     for index in np.ndindex(result.shape):
-        layer = _Layer(*(float(argument[index]) for argument in arguments))
+        layer = _at(arguments, index)
         result[index] = layer.lifetime(max_layers, renormalise=renormalise)
     return as_value(result)
 
@@ -145,27 +146,36 @@ def lifetime_asymptotic(gamma: ArrayLike, rho: ArrayLike, log_n: ArrayLike) -> V
 
 
 def _checked(
-    gamma: ArrayLike,
-    rho: ArrayLike,
-    log_n: ArrayLike,
-    identity_weight: ArrayLike,
-    attention_weight: ArrayLike,
-    norm: ArrayLike,
-) -> list[NDArray[np.float64]]:
+    gamma: ArrayLike, rho: ArrayLike, log_n: ArrayLike, *, a: ArrayLike, b: ArrayLike, norm: ArrayLike
+) -> dict[str, NDArray[np.float64]]:
+    """The arguments of `_Layer`, broadcast against each other."""
     mu = mean_square(rho, log_n)
+    require_resolved(mu, log_n)
     log_n = np.asarray(log_n, dtype=float)
     require("log_n", log_n, log_n > 0, "above 0: one token has no angles")
-    scales = finite("identity_weight", identity_weight), finite("attention_weight", attention_weight)
-    return list(np.broadcast_arrays(finite("gamma", gamma), rho, log_n, mu, *scales, positive_norm(norm)))
+    arguments = {
+        "gamma": finite("gamma", gamma),
+        "rho": rho,
+        "log_n": log_n,
+        "mu": mu,
+        "a": finite("identity_weight", a),
+        "b": finite("attention_weight", b),
+        "norm": positive_norm(norm),
+    }
+    return dict(zip(arguments, np.broadcast_arrays(*arguments.values()), strict=True))
+
+
+def _at(arguments: dict[str, NDArray[np.float64]], index: tuple[int, ...]) -> "_Layer":
+    return _Layer(**{name: float(array[index]) for name, array in arguments.items()})
 
 
 class _Layer:
     """One layer on (theta, r), in scalar arithmetic: lifetimes run to millions of layers."""
 
-    def __init__(self, gamma: float, rho: float, log_n: float, mu: float, a: float, b: float, norm: float):
+    def __init__(self, *, gamma: float, rho: float, log_n: float, **rest: float):
         self.beta, self.log_others = gamma * log_n, float(log_others(log_n))
-        self.others_share = -math.expm1(-log_n)
-        self.theta, self.mu, self.a, self.b, self.norm = 1 - rho, mu, a, b, norm
+        self.others_share, self.theta = -math.expm1(-log_n), 1 - rho
+        self.mu, self.a, self.b, self.norm = (rest[name] for name in ("mu", "a", "b", "norm"))
 
     def step(self, theta: float, mu: float, norm: float) -> tuple[float, float, float]:
         """(theta, mu, r) after one layer; mu is carried along, since 1 - (1-1/n) theta cancels at rho = 0."""

@@ -17,6 +17,7 @@ from critattn.theory.quadrature import (
     Numbers,
     as_numbers,
     bracketed_root,
+    common_direction,
     elementwise,
     log_moment,
 )
@@ -211,7 +212,7 @@ def solve_half_weight(
     elif d > EXPANSION_FROM * log_n:
         gamma = _expanded_gamma(rho, log_n, d)
     else:
-        law = CommonDirection(rho, d)
+        law = common_direction(rho, d)
         return _quadrature_half_weight(kind, law, log_n, limit=gamma_max, tolerance=tolerance)
     return HalfWeight(gamma, 0.0, 0) if gamma <= gamma_max else HalfWeight(np.nan, np.nan, 0)
 
@@ -282,9 +283,9 @@ def _self_weight(gamma: float, rho: float, log_n: float, d: float) -> float:
         # the Gaussian row, whose corrections are of relative order 1/d here
         slope = (1 - rho) * (1 - (1 - rho) * spread(rho) * gamma * log_n / (2 * d))
         return float(special.expit(gamma * log_n * slope - log_others(log_n)))
-    law, nodes, coarse = CommonDirection(rho, d), FIRST_NODES, np.inf
+    law, nodes, coarse = common_direction(rho, d), FIRST_NODES, np.inf
     weight = _mean_self_weight(gamma, log_n, law=law, nodes=nodes)
-    while nodes < LAST_NODES and abs(weight - coarse) > 1e-9 * weight:
+    while nodes < LAST_NODES and abs(weight - coarse) > 1e-7 * weight:
         nodes, coarse = 2 * nodes, weight
         weight = _mean_self_weight(gamma, log_n, law=law, nodes=nodes)
     return weight
@@ -336,7 +337,7 @@ def _row_disorder(rho: float, log_n: float, d: float) -> float:
     guess = _expanded_gamma(rho, log_n, d)
     if d > EXPANSION_FROM * log_n:
         return guess * float(np.sqrt(rho * (1 - rho / 2) / d))
-    law = CommonDirection(rho, d)
+    law = common_direction(rho, d)
     typical = solve_half_weight(rho, log_n, d, kind="median", gamma_max=1e6).gamma
     angle, weights = law.nodes(2 * FIRST_NODES)
     kept = weights > 1e-12

@@ -305,3 +305,9 @@ class CommonDirection:
         nodes, weights = gauss_legendre(count)
         values = tilted(low + (high - low) * nodes)
         return np.asarray(special.logsumexp(values, b=weights * (high - low), axis=1)) - self.log_norm
+
+
+@functools.lru_cache(maxsize=64)
+def common_direction(rho: float, d: float) -> CommonDirection:
+    """The law at (rho, d), kept so that a curve in gamma sets it up once."""
+    return CommonDirection(rho, d)

@@ -37,6 +37,7 @@ from critattn.theory.simplex_state import (
     log_others,
     mean_square,
     positive_norm,
+    require_resolved,
     simplex_state,
     update_scales,
 )
@@ -107,11 +108,11 @@ def participation_ratio(gamma: ArrayLike, rho: ArrayLike, log_n: ArrayLike) -> V
     Args, Raises: as for `self_weight`.
 
     Returns:
-        The number, in [1, n].
+        The number, in [1, n]; infinite beyond the largest float.
 
     Source: [derived, docs/theory.md (1.13)].
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return as_value(1 / simplex_state(gamma, rho, log_n).sum_of_squares)
 
 
@@ -246,6 +247,7 @@ def half_angle_gamma(
     Source: [derived, docs/theory.md (1.8)].
     """
     mu = mean_square(rho, log_n)
+    require_resolved(mu, log_n)
     theta, log_n = 1 - np.asarray(rho, dtype=float), np.asarray(log_n, dtype=float)
     kept = finite("identity_weight", identity_weight) * positive_norm(norm)
     added = finite("attention_weight", attention_weight)

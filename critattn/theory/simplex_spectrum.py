@@ -74,26 +74,26 @@ def singular_values(
     """
     state = simplex_state(gamma, rho, log_n)
     if state.beta.ndim:
-        raise ValueError("singular_values takes scalars; operator_norm broadcasts")
-    e, kappa = update_scales(state, identity_weight, attention_weight, norm)
-    a, b = float(identity_weight), float(attention_weight) / float(positive_norm(norm))
-    common, zero_sum = abs(float(kappa) / norm), abs(float(e) / norm)
-    log_off = _log_off_span(state, float(log_count("log_d", log_d)))
-    n, off = _whole(math.exp(min(log_n, 700.0))), _whole(math.exp(min(log_off, 700.0)))
-    log_others = math.log(n - 1) if n < LARGEST_EXACT and n > 1 else log_n if n > 1 else -math.inf
-    blocks = [(common, off, log_off), (zero_sum, off * (n - 1), log_off + log_others)]
+        raise DomainError.of("gamma, rho, log_n", state.beta.shape, "scalars (operator_norm broadcasts)")
+    e, kappa = (float(scale) for scale in update_scales(state, identity_weight, attention_weight, norm))
+    a, b = float(identity_weight), float(attention_weight) / float(norm)
+    common, zero_sum = abs(kappa / norm), abs(e / norm)
+    n, counts = _multiplicities(state, float(log_count("log_d", log_d)))
+    values = {"common": [common], "zero_sum": [zero_sum]}
     if n < 4:
-        inner = _small_spectrum(state, n, a, b)
-        return _listed(blocks + [(value, 1.0, 0.0) for value in inner])
-    symmetric = abs(a + b * float(state.contrast + 2 * state.beta * state.cross * state.theta))
-    log_half_square = 2 * log_n - math.log(2)
-    log_symmetric = math.log(n * (n - 3) / 2) if n < LARGEST_EXACT else log_half_square
-    log_antisymmetric = math.log((n - 1) * (n - 2) / 2) if n < LARGEST_EXACT else log_half_square
-    blocks.append((symmetric, n * (n - 3) / 2, log_symmetric))
-    blocks.append((zero_sum, (n - 1) * (n - 2) / 2, log_antisymmetric))
-    blocks += [(value, n - 1, log_others) for value in _standard_block(state, a, b)]
-    blocks += [(value, 1.0, 0.0) for value in _trivial_block(state, a, b)]
-    return _listed(blocks)
+        values["once"] = _small_spectrum(state, n, a, b)
+    else:
+        shift = 2 * float(state.beta * state.cross * state.theta)
+        values["symmetric"] = [abs(a + b * (float(state.contrast) + shift))]
+        values["antisymmetric"] = [zero_sum]
+        values["standard"] = _standard_block(state, a, b)
+        values["once"] = _trivial_block(state, a, b)
+    return [
+        SingularValue(float(value), _exact(*counts[block]), counts[block][1])
+        for block, members in values.items()
+        for value in members
+        if counts[block][1] > -math.inf
+    ]
 
 
 def operator_norm(
@@ -148,13 +148,39 @@ def critical_operator_slope(rho: ArrayLike, *, norm: ArrayLike = 1.0) -> Value:
     return as_value(np.sqrt(rho) / (2 * positive_norm(norm)))
 
 
+def _multiplicities(state: SimplexState, log_d: float) -> tuple[float, dict[str, tuple[float, float]]]:
+    """The number of tokens, and by block its multiplicity and the logarithm of that (-inf for none)."""
+    log_n = float(state.log_n)
+    n = _whole(_exp(log_n))
+    log_off = _log_off_span(state, log_d)
+    off = _whole(_exp(log_off))
+    if n >= LARGEST_EXACT:
+        log_square = 2 * log_n - math.log(2)
+        huge = {"zero_sum": log_off + log_n, "symmetric": log_square, "antisymmetric": log_square}
+        logs = {"common": log_off, "standard": log_n, "once": 0.0, **huge}
+        return n, {block: (_exp(log), log) for block, log in logs.items()}
+    counts = {
+        "common": off,
+        "zero_sum": off * (n - 1),
+        "symmetric": n * (n - 3) / 2,
+        "antisymmetric": (n - 1) * (n - 2) / 2,
+        "standard": n - 1,
+        "once": 1.0,
+    }
+    logs = {block: math.log(count) if count > 0 else -math.inf for block, count in counts.items()}
+    if off > 0:
+        logs["common"] = log_off
+        logs["zero_sum"] = log_off + math.log(n - 1) if n > 1 else -math.inf
+    return n, {block: (count, logs[block]) for block, count in counts.items()}
+
+
 def _log_off_span(state: SimplexState, log_d: float) -> float:
     """Logarithm of the number of dimensions that the tokens do not span (-inf for none).
 
     Raises:
         DomainError: where the tokens do not fit into d dimensions.
     """
-    n, d = (_whole(math.exp(min(x, 700.0))) for x in (float(state.log_n), log_d))
+    n, d = _whole(_exp(float(state.log_n))), _whole(_exp(log_d))
     if max(n, d) < LARGEST_EXACT:
         free = d - n + (1 if state.mu == 0 and n > 1 else 0)
         if free < 0:
@@ -165,22 +191,20 @@ def _log_off_span(state: SimplexState, log_d: float) -> float:
     return log_d + math.log(-math.expm1(gap)) if gap < 0 else -math.inf
 
 
+def _exp(log: float) -> float:
+    return math.exp(min(log, 700.0))
+
+
 def _whole(count: float) -> float:
     """The nearest whole number where `count` is one up to the rounding of its logarithm."""
     nearest = round(count)
     return float(nearest) if abs(count - nearest) <= 1e-14 * count * max(1.0, math.log(count + 2)) else count
 
 
-def _listed(blocks: list[tuple[float, float, float]]) -> list[SingularValue]:
-    listed = []
-    for value, multiplicity, log_multiplicity in blocks:
-        if log_multiplicity == -math.inf or multiplicity == 0:
-            continue
-        exact: int | float | None = None
-        if log_multiplicity < math.log(LARGEST_EXACT):
-            exact = int(multiplicity) if multiplicity == int(multiplicity) else multiplicity
-        listed.append(SingularValue(float(value), exact, log_multiplicity))
-    return listed
+def _exact(multiplicity: float, log_multiplicity: float) -> int | float | None:
+    if log_multiplicity >= math.log(LARGEST_EXACT):
+        return None
+    return int(multiplicity) if multiplicity == int(multiplicity) else multiplicity
 
 
 def _standard_block(state: SimplexState, a: float, b: float) -> list[float]:

@@ -85,9 +85,18 @@ def mean_square(rho: ArrayLike, log_n: ArrayLike) -> NDArray[np.float64]:
     inverse_n = np.exp(-log_n)
     # (1 + (n-1) rho) / n, compared in units of 1/n so that n = 10^300 does not overflow
     mu = rho + (1 - rho) * inverse_n
-    require("rho", rho, rho < 1, "below 1")
-    require("rho", rho, mu >= -ROUNDING * inverse_n, "at least -1/(n-1)")
+    require("rho", rho, (rho < 1) & (mu >= -ROUNDING * inverse_n), "in [-1/(n-1), 1)")
     return np.where(np.abs(mu) <= ROUNDING * inverse_n, 0.0, mu)
+
+
+def require_resolved(mu: ArrayLike, log_n: ArrayLike) -> None:
+    """Refuse n beyond 10^304 where the mean token is as short as n^(-1/2), as at rho = 0: its square underflows.
+
+    Raises:
+        DomainError: there.
+    """
+    log_n = np.asarray(log_n, dtype=float)
+    require("log_n", log_n, (log_n <= 700) | (np.asarray(mu) > 1e-290), "at most 700 at rho = 0")
 
 
 @dataclass(frozen=True)
@@ -171,8 +180,9 @@ def update_scales(
         e = a r + b delta and kappa = a r + b.
 
     Raises:
-        DomainError: for a weight that is not finite or a norm that is not positive.
+        DomainError: for a weight that is not finite, a norm that is not positive, or a mean that underflows.
     """
+    require_resolved(state.mu, state.log_n)
     identity_weight = finite("identity_weight", identity_weight)
     attention_weight = finite("attention_weight", attention_weight)
     norm = positive_norm(norm)

@@ -1,0 +1,127 @@
+"""`critattn figures`: draw figures from the store."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from critattn.cli.common import Command, Settings, emit, table
+from critattn.errors import StoreError
+
+DEFAULT_OUT = "figures_out"
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="[NAME ...]", nargs=-1)
+@click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder for the files.")
+@click.option("--format", "formats", default="png,svg,pdf", show_default=True, help="Of png, svg, pdf.")
+@click.option("--quick/--full", "quick", default=None, help="Which data.  [default: full, else quick]")
+@click.option("--run", is_flag=True, help="Run the studies whose data are missing (the quick ones without --full).")
+@click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
+@click.pass_obj
+def command(
+    settings: Settings,
+    *,
+    names: tuple[str, ...],
+    out: str,
+    formats: str,
+    quick: bool | None,
+    run: bool,
+    store: str | None,
+) -> None:
+    r"""Draw figures from the data in the store; all of them without a NAME.
+
+    Each figure comes with its caption (.md), which says where the data come from.
+
+    \b
+    Examples: critattn figures angle_ratio --format pdf
+              critattn figures --run --out figures_out
+    """
+    from critattn import rooms
+    from critattn.plotting import parse_formats
+
+    kinds = parse_formats(formats)
+    modules = {name: rooms.load("figures", name) for name in names or rooms.names("figures")}
+    found = {name: _data(settings, module.DATA, quick=quick, run=run, store=store) for name, module in modules.items()}
+    lacking = {name: text for name, text in found.items() if isinstance(text, str)}
+    if lacking and (names or len(lacking) == len(modules)):
+        raise StoreError("; ".join(dict.fromkeys(lacking.values())))
+    settings.begin("the same command draws them again")
+    drawn = []
+    for name in modules.keys() - lacking.keys():
+        label, data = found[name]
+        made_by = f"critattn figures {name} {'--quick' if label.endswith('-quick') else '--full'}"
+        drawn.append({"store": label, **draw(name, data, out, formats=kinds, command=made_by)})
+    drawn.sort(key=lambda one: one["name"])
+    for text in dict.fromkeys(lacking.values()):
+        click.echo(f"Warning: {text}", err=True)
+    emit(settings, {"figures": drawn, "missing": sorted(lacking)}, lambda: _for_people(drawn))
+
+
+def draw(name: str, data: Any, out: str | Path, *, formats: tuple[str, ...], command: str) -> dict[str, Any]:
+    """Draw one figure and write its files and its caption.
+
+    Args:
+        name: a figure of the room `figures`.
+        data: the dataset that it asks for.
+        out: folder; it is made.
+        formats: of png, svg, pdf.
+        command: the command that makes it again, for the provenance.
+
+    Returns:
+        JSON-ready: name, title, data, data_sha256, caption, files.
+
+    Raises:
+        SpecError: for an unknown figure or format.
+        StoreError: where the folder cannot be written.
+    """
+    from critattn import plotting, rooms
+
+    module = rooms.load("figures", name)
+    caption, origin = module.caption(data), plotting.provenance(command, data)
+    files = plotting.save(
+        module.draw(data), Path(out) / name, caption=caption, provenance=origin, formats=formats, title=module.TITLE
+    )
+    facts = {"name": name, "title": module.TITLE, "data": module.DATA, "data_sha256": origin.data_sha256}
+    return {**facts, "caption": caption, "files": [str(file) for file in files]}
+
+
+def _data(settings: Settings, source: str, *, quick: bool | None, run: bool, store: str | None) -> Any:
+    """(label of the store, dataset) of what a figure asks for, or a sentence that says how to make it."""
+    study = source.removeprefix("study:")
+    wanted = (False, True) if quick is None else (quick,)
+    for choice in wanted:
+        data = _complete(study, quick=choice, store=store)
+        if data is not None:
+            return data
+    if run:
+        return _run(settings, study, quick=quick is not False, store=store)
+    flag, place = "" if quick is False else " --quick", f" --store {store}" if store else ""
+    return f"study {study!r} has no complete data; make them with: critattn sweep {study}{flag}{place} (or add --run)"
+
+
+def _complete(study: str, *, quick: bool, store: str | None) -> tuple[str, Any] | None:
+    from critattn.storage import Store
+    from critattn.sweeps import store_path
+
+    path = store_path(study, quick=quick, root=store)
+    if not (path / "zarr.json").is_file():
+        return None
+    data = Store.open(path).read()
+    return None if data.attrs["units_missing"] else (path.name, data)
+
+
+def _run(settings: Settings, study: str, *, quick: bool, store: str | None) -> tuple[str, Any]:
+    from critattn.cli.sweep import Tell
+    from critattn.sweeps import load_study, run_sweep, store_path
+
+    path = store_path(study, quick=quick, root=store)
+    tell = Tell(settings, study, f"critattn figures --run{'' if quick else ' --full'}")
+    with tell.stack:
+        return path.name, run_sweep(load_study(study).spec(quick=quick), path, progress=tell)
+
+
+def _for_people(drawn: list[dict[str, Any]]) -> Any:
+    rows = [(one["name"], one["store"], " ".join(Path(file).name for file in one["files"])) for one in drawn]
+    where = Path(drawn[0]["files"][0]).parent
+    return table(("figure", "data", "files"), rows, title=f"{len(drawn)} figures in {where}")

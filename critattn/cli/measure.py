@@ -1,0 +1,191 @@
+"""`critattn measure`: one attention layer on tokens from a file or a generator."""
+
+import math
+from typing import Any
+
+import click
+
+from critattn.cli.common import Command, Count, Number, Settings, emit, table
+from critattn.errors import SpecError
+
+SHOWN = (
+    "angle_ratio",
+    "angle_ratio_of_means",
+    "excluded_pairs",
+    "output_cosine",
+    "self_weight",
+    "entropy",
+    "participation_ratio",
+    "largest_weight",
+    "row_mass",
+    "effective_rho",
+)
+GRADIENT = ("gradient_norm_squared", "gradient_norm")
+EXACT_OPERATIONS = 1e11
+OPERATOR_SIZE = 65_536
+PROBES = 4
+
+
+@click.command(cls=Command)
+@click.argument("file", required=False)
+@click.option("--tensor", help="Which array of a .npz or .safetensors file.")
+@click.option("--rows", help="Which rows of the file, start:stop.")
+@click.option("--tokens", type=click.Choice(["near-simplex", "simplex"]), help="Generate tokens instead of a FILE.")
+@click.option("--n", type=Count(), help="Generated tokens: how many.")
+@click.option("--d", type=Count(), help="Generated tokens: dimension.")
+@click.option("--rho", type=Number(), help="Generated tokens: common cosine.")
+@click.option("--fix-common", is_flag=True, help="Near-simplex: fix the norm of the common direction.")
+@click.option("--gamma", type=Number(), help="Coefficient of log n.")
+@click.option("--beta", type=Number(), help="Inverse temperature, in place of gamma.")
+@click.option("--normaliser", default="softmax", show_default=True, help="Map from logits to weights.")
+@click.option("--law", default="log-n", show_default=True, help="Scaling law.")
+@click.option("--causal", is_flag=True, help="Causal mask.")
+@click.option("--length", type=click.Choice(["sequence", "row"]), help="Length in log n, with --causal.")
+@click.option("--identity-weight", type=Number(), default=0.0, show_default=True, help="a of x' = a x + b ATT.")
+@click.option("--attention-weight", type=Number(), default=1.0, show_default=True, help="b of x' = a x + b ATT.")
+@click.option("--no-normalise", is_flag=True, help="Let the layer see x itself, not x/|x|.")
+@click.option("--sample-rows", type=Count(), help="Measure this many rows, with standard errors.")
+@click.option("--exact", is_flag=True, help="The exact gradient norm, whatever it costs.")
+@click.option("--operator-norm", is_flag=True, help="The operator norm, also above n d = 65,536.")
+@click.pass_obj
+def command(settings: Settings, **options: Any) -> None:
+    r"""Measure every observable of one layer on the tokens of FILE, exactly.
+
+    FILE is .npy, .npz, .csv or .safetensors and holds n x d numbers. Above 1e11 operations the costly term of the
+    gradient norm is estimated, with its standard error.
+
+    \b
+    Examples: critattn measure tokens.npy --gamma 1.2
+              critattn measure model.safetensors --tensor embed.weight --rows 1996:3020 --gamma 1.2
+              critattn measure --tokens near-simplex --n 1024 --d 64 --rho 0.5 --gamma 2.2 --json
+    """
+    _check_options(options)
+    source = _tokens(options, settings.seed)
+    found = {"n": source.n, "d": source.d, **_temperatures(options, source.n)}
+    found |= _observables(settings, options, source, found)
+    found |= _half_weight(settings, options, source, found)
+    emit(settings, found, lambda: _for_people(found, source.label))
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    if (options["file"] is None) == (options["tokens"] is None):
+        raise click.UsageError("give either a FILE or --tokens near-simplex --n N --d D --rho R")
+    if (options["gamma"] is None) == (options["beta"] is None):
+        raise click.UsageError("give either --gamma or --beta")
+    generated = ("n", "d", "rho")
+    missing = [name for name in generated if options["tokens"] and options[name] is None]
+    if missing:
+        raise click.UsageError(f"--{missing[0]} is missing; --tokens {options['tokens']} needs --n, --d and --rho")
+    for name in (*generated, "fix_common"):
+        if options["file"] is not None and options[name]:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for generated tokens; a FILE brings its own")
+    if options["length"] and not options["causal"]:
+        raise click.UsageError("--length is for --causal; without a mask every row sees all n keys")
+    if options["length"] == "row" and options["beta"] is not None:
+        raise click.UsageError("--length row is for --gamma; --beta is the same in every row")
+
+
+def _tokens(options: dict[str, Any], seed: int) -> Any:
+    from critattn import tokens
+
+    normalised = not options["no_normalise"]
+    if options["file"] is not None:
+        rows, tensor = options["rows"], options["tensor"]
+        return tokens.load(options["file"], tensor=tensor, rows=rows, normalised=normalised)
+    if options["tensor"] or options["rows"]:
+        raise click.UsageError("--tensor and --rows are for a FILE")
+    n, d, rho = _whole("n", options["n"]), _whole("d", options["d"]), options["rho"]
+    if options["tokens"] == "simplex":
+        made = tokens.simplex(n, d, rho=rho)
+    else:
+        made = tokens.near_simplex(seed, n, d, rho=rho, fix_common=options["fix_common"])
+    return tokens.Tokens(made.vectors, made.common_ratio, made.label, normalised)
+
+
+def _whole(name: str, value: float) -> int:
+    if not isinstance(value, int) or value > 2**31:
+        raise SpecError(f"--{name} = {value:g}: allowed for generated tokens: up to {2**31}")
+    return value
+
+
+def _temperatures(options: dict[str, Any], n: int) -> dict[str, float | None]:
+    log_n = math.log(n)
+    if options["gamma"] is None:
+        return {"gamma": options["beta"] / log_n if log_n else None, "beta": options["beta"]}
+    beta = None if options["length"] == "row" else options["gamma"] * log_n
+    return {"gamma": options["gamma"], "beta": beta}
+
+
+def _layer(options: dict[str, Any]) -> Any:
+    from critattn import normalisers, scaling
+    from critattn.attention import Attention, mask
+
+    shape = mask("causal" if options["causal"] else "bidirectional")
+    normaliser = normalisers.get(options["normaliser"])
+    if options["beta"] is not None:
+        return Attention(scaling.InverseTemperature(options["beta"]), normaliser=normaliser, mask=shape)
+    law = scaling.get(options["law"], options["gamma"], length=options["length"] or "sequence")
+    return Attention(law, normaliser=normaliser, mask=shape)
+
+
+def _observables(
+    settings: Settings, options: dict[str, Any], source: Any, found: dict[str, Any]
+) -> dict[str, float | None]:
+    from critattn.gradient import exact_operations
+    from critattn.measurement import measure
+
+    wanted = list(SHOWN) + (list(GRADIENT) if source.normalised else [])
+    if options["operator_norm"] or source.n * source.d <= OPERATOR_SIZE:
+        wanted.append("operator_norm")
+    costly = exact_operations(source.n, source.d) > EXACT_OPERATIONS and not options["exact"]
+    result = measure(
+        _layer(options),
+        source,
+        wanted,
+        identity_weight=options["identity_weight"],
+        attention_weight=options["attention_weight"],
+        sample_rows=options["sample_rows"],
+        probes=PROBES if costly else None,
+        seed=settings.seed,
+        dtype=settings.dtype_or("float64"),
+    )
+    keys: dict[str, float | None] = dict.fromkeys((*SHOWN, *GRADIENT, "operator_norm"))
+    for name, estimate in result.items():
+        keys[name] = estimate.value
+        if estimate.standard_error is not None:
+            keys[f"{name}_se"] = estimate.standard_error
+    return keys
+
+
+def _half_weight(settings: Settings, options: dict[str, Any], source: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """The half-weight point of these tokens beside what the predictor says for their effective rho, n and d."""
+    from critattn.comparison import compare
+    from critattn.sweeps import AttentionSpec
+    from critattn.thresholds import half_weight
+
+    mask = "causal" if options["causal"] else "bidirectional"
+    layer = AttentionSpec(options["normaliser"], mask, options["length"] or "sequence")
+    dtype = settings.dtype_or("float64")
+    located = half_weight(source, layer, sample_rows=options["sample_rows"], seed=settings.seed, dtype=dtype)
+    keys: dict[str, Any] = {"half_weight_gamma": located.critical}
+    if located.standard_error is not None:
+        keys["half_weight_gamma_se"] = located.standard_error
+    keys |= {"half_weight_reason": located.reason or None}
+    if source.n < 2 or not source.normalised:
+        return {**keys, "predicted_half_weight_gamma": None, "predictor": None, "verdict": None}
+    where = {"kind": "file", "n": source.n, "d": source.d, "effective_rho": found["effective_rho"], "dtype": dtype}
+    if options["tokens"]:
+        where |= {"kind": options["tokens"], "rho": options["rho"], "zeta": source.common_ratio or 1.0}
+    verdict = compare(located, {**where, "normaliser": options["normaliser"], "mask": mask})
+    return {
+        **keys,
+        "predicted_half_weight_gamma": verdict.predicted,
+        "predictor": verdict.predictor,
+        "verdict": verdict.verdict,
+    }
+
+
+def _for_people(found: dict[str, Any], label: str) -> Any:
+    shown = [name for name in found if not name.endswith("_se") and found[name] is not None]
+    rows = [(name, found[name], found.get(f"{name}_se")) for name in shown]
+    return table(("quantity", "value", "standard error"), rows, title=label)

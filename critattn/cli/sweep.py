@@ -1,0 +1,202 @@
+"""`critattn sweep`: run or resume a study, or a sweep given by options."""
+
+import contextlib
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from critattn.cli.common import Command, Settings, emit, progress, table
+from critattn.errors import SpecError
+from critattn.sweeps import SweepSpec, load_study, run_sweep, store_path
+
+CURVE = "self_weight,entropy,participation_ratio,angle_ratio"
+THRESHOLD = "half_weight"
+# option -> (table of the spec, key)
+PLACES = {
+    "n": ("axes", "n"),
+    "d": ("axes", "d"),
+    "rho": ("axes", "rho"),
+    "tau": ("axes", "tau"),
+    "gamma": ("axes", "gamma"),
+    "replicates": ("axes", "replicates"),
+    "tokens": ("tokens", "kind"),
+    "fix_common": ("tokens", "fix_common"),
+    "file": ("tokens", "path"),
+    "tensor": ("tokens", "tensor"),
+    "rows": ("tokens", "rows"),
+    "normaliser": ("attention", "normaliser"),
+    "mask": ("attention", "mask"),
+    "length": ("attention", "length"),
+    "identity_weight": ("attention", "identity_weight"),
+    "attention_weight": ("attention", "attention_weight"),
+    "layers": ("attention", "layers"),
+}
+
+
+@click.command(cls=Command)
+@click.argument("study", required=False)
+@click.option("--n", help="Numbers of tokens: 64,512,1e4.")
+@click.option("--d", help="Dimensions, or n for d = n.")
+@click.option("--rho", help="Cosines: a number, a list or a range start:stop:points.")
+@click.option("--tau", help="Standard deviations of random scores.")
+@click.option("--gamma", help="Coefficients of log n, such as 0:4:81; without it thresholds are searched.")
+@click.option("--replicates", type=int, help="Independent draws of each token set.")
+@click.option("--tokens", help="simplex, near-simplex, random-scores or file.  [default: near-simplex]")
+@click.option("--fix-common", is_flag=True, default=None, help="Near-simplex: fix the common direction's norm.")
+@click.option("--file", help="Tokens from this file.")
+@click.option("--tensor", help="Which array of the file.")
+@click.option("--rows", help="Which rows of the file, start:stop.")
+@click.option("--normaliser", help="Map from logits to weights.  [default: softmax]")
+@click.option("--causal", "mask", flag_value="causal", default=None, help="Causal mask.")
+@click.option("--length", help="Length that enters log n: sequence or row.  [default: sequence]")
+@click.option("--identity-weight", help="a of x' = a x + b ATT.  [default: 0]")
+@click.option("--attention-weight", help="b of x' = a x + b ATT.  [default: 1]")
+@click.option("--layers", type=int, help="Iterate this many layers.")
+@click.option("--observables", help=f"Comma-separated names.  [default: {CURVE}]")
+@click.option("--quick", is_flag=True, help="The study's quick axes, in a store of their own.")
+@click.option("--fresh", is_flag=True, help="Compute every unit again.")
+@click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
+@click.pass_obj
+def command(
+    settings: Settings, *, study: str | None, quick: bool, fresh: bool, store: str | None, **options: Any
+) -> None:
+    """Run a study, or what is missing of it; or a sweep of your own, given by options.
+
+    STUDY is a name of `critattn studies`, or a .toml file.
+
+    Example: critattn sweep order_parameters --quick
+
+    Example: critattn sweep --gamma 0:4:41 --n 512 --d 32 --rho 0.5 --replicates 4
+    """
+    name, spec = _asked_for(study, options, quick=quick)
+    spec = _with_globals(settings, spec)
+    name = name or f"sweep-{spec.hash[:8]}"
+    path = store_path(name, quick=quick, root=store)
+    begun = time.perf_counter()
+    with _telling(settings, name, _again(study, quick=quick, store=store)) as tell:
+        data = run_sweep(spec, path, resume=not fresh, progress=tell)
+    found = {
+        "study": name,
+        "store": str(path),
+        "spec_hash": data.attrs["spec_hash"],
+        "mode": spec.mode,
+        "units": tell.total,
+        "units_reused": tell.before,
+        "seconds": round(time.perf_counter() - begun, 3),
+        "observables": summary(data),
+    }
+    emit(settings, found, lambda: _for_people(found))
+
+
+class Tell:
+    """Follows a run: marks that work has begun, says what was there, moves the bar."""
+
+    def __init__(self, settings: Settings, name: str, go_on: str) -> None:
+        self.settings, self.name, self.go_on = settings, name, go_on
+        self.total = self.before = self.done = 0
+        self.stack = contextlib.ExitStack()
+        self.advance: Callable[..., None] | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """What `run_sweep` calls with units done and units in all."""
+        if self.advance is None:
+            self._start(done, total)
+        elif done > self.done:
+            self.advance(done - self.done)
+        self.done = done
+
+    def _start(self, done: int, total: int) -> None:
+        self.settings.begin(self.go_on)
+        self.before, self.total = done, total
+        if done and not self.settings.quiet:
+            click.echo(f"{self.name}: {done} of {total} units are there", err=True)
+        self.advance = self.stack.enter_context(progress(self.settings, total, self.name, done=done))
+
+
+@contextlib.contextmanager
+def _telling(settings: Settings, name: str, go_on: str) -> Iterator[Tell]:
+    tell = Tell(settings, name, go_on)
+    with tell.stack:
+        yield tell
+
+
+def summary(data: Any) -> list[dict[str, Any]]:
+    """For each observable of a dataset its name, dimensions, and smallest and largest value."""
+    names = [name for name in data.data_vars if f"{name}_se" in data]
+    return [
+        {"name": name, "sizes": dict(data[name].sizes), "min": data[name].min().item(), "max": data[name].max().item()}
+        for name in names
+    ]
+
+
+def _asked_for(study: str | None, options: dict[str, Any], *, quick: bool) -> tuple[str, SweepSpec]:
+    given = {name: value for name, value in options.items() if value is not None}
+    if study is not None:
+        if given:
+            option = next(iter(given)).replace("_", "-").replace("mask", "causal")
+            raise click.UsageError(f"--{option} is for a sweep of your own; the study {study!r} brings its axes")
+        loaded = load_study(study)
+        return loaded.name, loaded.spec(quick=quick)
+    if not given:
+        raise click.UsageError(
+            "give a STUDY (see critattn studies), or a sweep: --gamma 0:4:41 --n 512 --d 32 --rho 0.5"
+        )
+    if quick:
+        raise click.UsageError("--quick is for a study; a sweep of your own has no quick axes")
+    try:
+        return "", SweepSpec.from_table(_table(given))
+    except SpecError as error:
+        raise SpecError(re.sub(r"\b(axes|tokens|attention)\.(\w+)", _as_option, str(error))) from None
+
+
+def _as_option(key: re.Match[str]) -> str:
+    options = {place: option for option, place in PLACES.items()}
+    option = options.get((key[1], key[2]), key[0])
+    return f"--{option.replace('_', '-').replace('mask', 'causal')}"
+
+
+def _table(given: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {"tokens": {}, "attention": {}, "axes": {}}
+    for option, value in given.items():
+        if option in PLACES:
+            section, key = PLACES[option]
+            made[section][key] = value
+    made["tokens"].setdefault("kind", "file" if "file" in given else "near-simplex")
+    made["observables"] = given.get("observables") or _observables(given)
+    return made
+
+
+def _observables(given: dict[str, Any]) -> str:
+    if given.get("layers"):
+        return "cosine"
+    if "gamma" not in given:
+        return THRESHOLD
+    return "self_weight,entropy,participation_ratio" if given.get("tokens") == "random-scores" else CURVE
+
+
+def _with_globals(settings: Settings, spec: SweepSpec) -> SweepSpec:
+    changes = {name: getattr(settings, name) for name in ("seed", "dtype") if name in settings.given}
+    return dataclasses.replace(spec, **changes)
+
+
+def _again(study: str | None, *, quick: bool, store: str | None) -> str:
+    if study is None:
+        return "the same command goes on where it stopped"
+    place = f" --store {store}" if store else ""
+    return f"critattn sweep {study}{' --quick' if quick else ''}{place}"
+
+
+def _for_people(found: dict[str, Any]) -> Any:
+    rows = [
+        (item["name"], " x ".join(f"{dim} {size}" for dim, size in item["sizes"].items()), item["min"], item["max"])
+        for item in found["observables"]
+    ]
+    title = (
+        f"{found['study']}: {found['units']} units in {Path(found['store'])}, {found['units_reused']} of them reused"
+    )
+    return table(("observable", "axes", "min", "max"), rows, title=title)

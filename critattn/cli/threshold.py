@@ -1,0 +1,102 @@
+"""`critattn threshold`: critical thresholds of a study with uncertainty, finite-size scaling, against theory."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from critattn.cli.common import Command, Settings, emit, progress, table
+from critattn.errors import StoreError
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="STUDY_OR_STORE")
+@click.option("--quick", is_flag=True, help="The study's quick axes.")
+@click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
+@click.pass_obj
+def command(settings: Settings, *, name: str, quick: bool, store: str | None) -> None:
+    r"""Locate critical thresholds and hold them against theory.
+
+    A study of thresholds is read from the store; of a study of curves the thresholds are searched here, on the same
+    tokens. Verdicts: agrees (within 4 standard errors), within theory error (those plus the predictor's stated error),
+    disagrees.
+
+    \b
+    Examples: critattn threshold finite_dimension --quick
+              critattn threshold order_parameters --json
+    """
+    from critattn.sweeps import analysis
+
+    spec, data = _study_or_store(name, quick=quick, store=store)
+    with progress(settings, 1, f"thresholds of {name}") as advance:
+        found = analysis.study_thresholds(spec, data)
+        advance(1)
+    scaling = [dataclasses.asdict(one) for one in analysis.finite_size(found)]
+    joined = analysis.collapse(data) if data is not None else None
+    payload = {
+        "study": name,
+        "thresholds": [analysis.record(one) for one in found],
+        "finite_size_scaling": scaling,
+        "data_collapse": dataclasses.asdict(joined) if joined else None,
+    }
+    emit(settings, payload, lambda: for_people(payload["thresholds"], scaling))
+
+
+def _study_or_store(name: str, *, quick: bool, store: str | None) -> tuple[Any, Any]:
+    """The spec, and the dataset where the store has it; a study of thresholds has to be there."""
+    from critattn import storage
+    from critattn.sweeps import SweepSpec, load_study, store_path
+
+    if Path(name).joinpath("zarr.json").is_file():
+        found = storage.Store.open(Path(name))
+        return SweepSpec.from_identity(found.spec), found.read()
+    known = [info.name for info in storage.list_stores(store)]
+    label = f"{name}-quick" if quick else name
+    if label in known:
+        found = storage.find(label, store)
+        return SweepSpec.from_identity(found.spec), found.read()
+    spec = load_study(name).spec(quick=quick)
+    if spec.mode == "threshold":
+        again = f"critattn sweep {name}{' --quick' if quick else ''}"
+        where = store_path(name, quick=quick, root=store)
+        raise StoreError(f"store {str(where)!r}: is not there; `{again}` makes it")
+    return spec, None
+
+
+def for_people(records: Sequence[Mapping[str, Any]], scaling: Sequence[Mapping[str, Any]] = ()) -> Any:
+    """Predicted and measured thresholds with standard errors and verdicts, as a rich renderable."""
+    from rich.console import Group as Lines
+
+    rows = [
+        (
+            place(record["coordinates"]),
+            record["coordinates"]["quantity"].replace("_", " "),
+            record["critical"],
+            record["standard_error"],
+            record["predicted"],
+            record["predictor"],
+            record["verdict"] or record["reason"],
+        )
+        for record in records
+    ]
+    columns = ("tokens", "threshold in gamma", "measured", "std. error", "predicted", "predictor", "verdict")
+    made = [table(columns, rows)]
+    if scaling:
+        lines = [
+            (one["quantity"].replace("_", " "), one["rho"], one["limit"], one["limit_error"], one["expected"])
+            for one in scaling
+        ]
+        heading = "Finite-size scaling of the simplex, linear in 1/log n"
+        made.append(table(("threshold", "rho", "n to infinity", "fit error", "1/(1-rho)"), lines, title=heading))
+    return Lines(*made)
+
+
+def place(coordinates: Mapping[str, Any]) -> str:
+    """Where a threshold was measured, in a few words."""
+    numbers = [f"{name} {coordinates[name]:g}" for name in ("n", "d", "rho", "tau") if name in coordinates]
+    if "effective_rho" in coordinates:
+        numbers.append(f"effective rho {coordinates['effective_rho']:.3f}")
+    label = coordinates.get("label", coordinates["kind"])
+    return f"{label}, {', '.join(numbers)}"

@@ -1,0 +1,144 @@
+"""Figure style, looks of curves, axis labels, and figures that leave pyplot and its global state alone."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import matplotlib as mpl
+import numpy as np
+import seaborn
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COLUMN, DOUBLE = 3.4, 7.0
+PNG_DPI = 300
+THEORY = "0.15"
+LINE: dict[str, Any] = {"color": "black", "dashes": (4, 2), "lw": 1.2}
+HALO = [Stroke(linewidth=2.2, foreground=(0, 0, 0, 0.55)), Normal()]
+GLOW = [Stroke(linewidth=2.4, foreground=(1, 1, 1, 0.8)), Normal()]
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (3, 1, 1, 1, 1, 1)))
+MATHS = {"n": "n", "d": "d", "rho": r"\rho", "gamma": r"\gamma", "tau": r"\tau", "layer": r"\ell"}
+PARAMETERS = {
+    "n": "number of tokens",
+    "d": "dimension",
+    "rho": "common cosine",
+    "gamma": r"coefficient of $\log n$,",
+    "tau": "spread of the scores",
+    "layer": "layer",
+}
+RC: dict[str, Any] = {
+    "axes.linewidth": 0.6,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "axes.formatter.use_mathtext": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 2.2,
+    "legend.borderaxespad": 0.3,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.4,
+    "mathtext.fontset": "dejavusans",
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "critattn",
+    "savefig.dpi": PNG_DPI,
+    "savefig.facecolor": "white",
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+    "xtick.minor.size": 1.6,
+    "ytick.minor.size": 1.6,
+    **{f"{axis}tick.{which}.width": 0.6 for axis in "xy" for which in ("major", "minor")},
+}
+
+
+class Look(NamedTuple):
+    """How one member of a family of curves looks: told apart by colour, and in grey by marker and dash."""
+
+    color: Any
+    marker: str
+    dashes: Any
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """The figure style for a block; the user's own matplotlib settings return after it."""
+    settings: Any = {**seaborn.axes_style("ticks"), **RC}
+    with mpl.rc_context(settings):
+        yield
+
+
+def styled(function: Callable[P, T]) -> Callable[P, T]:
+    """Run a function in the figure style."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with style():
+            return function(*args, **kwargs)
+
+    return run
+
+
+def canvas(
+    rows: int = 1, columns: int = 1, *, width: float = COLUMN, height: float = 2.4, **how: Any
+) -> tuple[Figure, np.ndarray]:
+    """A figure without pyplot, and its axes.
+
+    Args:
+        rows: rows of axes.
+        columns: columns of axes.
+        width: inches; `COLUMN` or `DOUBLE`.
+        height: inches.
+        how: more for `Figure.subplots`, such as `sharey=True`.
+
+    Returns:
+        The figure and an array (rows, columns) of axes.
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **how)
+
+
+def sequence(count: int) -> list[Look]:
+    """Looks of an ordered family (growing n, d or gamma), from light to dark."""
+    shades = mpl.colormaps["viridis_r"](np.linspace(0.25, 1.0, max(count, 1)))
+    return [_look(tuple(shade), index) for index, shade in enumerate(shades)]
+
+
+def categories(count: int) -> list[Look]:
+    """Looks of an unordered family, in seaborn's colour-blind safe palette."""
+    return [_look(color, index) for index, color in enumerate(seaborn.color_palette("colorblind", count))]
+
+
+def _look(color: Any, index: int) -> Look:
+    return Look(color, MARKERS[index % len(MARKERS)], DASHES[index % len(DASHES)])
+
+
+def label(name: str, *, symbol: str | None = None) -> str:
+    r"""Axis label of a parameter or an observable: words, symbol, and the unit where there is one.
+
+    Args:
+        name: a parameter (n, d, rho, gamma, tau, layer) or the name of an observable.
+        symbol: LaTeX that replaces the symbol, such as `H/\log n`; the unit is then left out.
+
+    Raises:
+        SpecError: for an unknown name.
+    """
+    if name in PARAMETERS:
+        return f"{PARAMETERS[name]} ${symbol or MATHS[name]}$"
+    from critattn import observables
+
+    known = observables.get(name)
+    unit = "" if symbol or known.unit == "1" else f" ({known.unit})"
+    return f"{known.title} ${symbol or known.symbol}${unit}"

@@ -1,0 +1,166 @@
+"""From a study to its thresholds: located on its own tokens, combined over draws, held against theory."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from critattn import criticality
+from critattn.comparison import Comparison, compare, compare_draws
+from critattn.criticality import Threshold
+from critattn.errors import SpecError
+from critattn.sweeps.running import run_sweep
+from critattn.sweeps.spec import SweepSpec
+
+QUANTITIES = ("half_weight", "median_half_weight", "half_angle")
+# what is searched where a study holds curves, and so no thresholds of its own
+SEARCHED: Mapping[str, tuple[str, ...]] = {
+    "simplex": ("half_weight", "half_angle"),
+    "near-simplex": ("half_weight", "median_half_weight", "common_ratio"),
+    "random-scores": ("median_half_weight",),
+    "file": ("half_weight", "effective_rho"),
+}
+COORDINATES = ("n", "d", "rho", "tau", "effective_rho")
+
+
+def threshold_spec(spec: SweepSpec) -> SweepSpec:
+    """The search for thresholds on the tokens of a study of curves; gamma never decides about tokens.
+
+    Searches run in float64, whatever the curves were stored in.
+
+    Raises:
+        SpecError: for a study in depth, which has no threshold in gamma.
+    """
+    if spec.mode == "threshold":
+        return spec
+    if spec.mode == "depth":
+        raise SpecError("attention.layers: a study in depth has no threshold in gamma; allowed: 0 layers")
+    axes = dataclasses.replace(spec.axes, gamma=())
+    return dataclasses.replace(spec, axes=axes, observables=SEARCHED[spec.tokens.kind], dtype="float64")
+
+
+def study_thresholds(spec: SweepSpec, data: Any = None, *, progress: Any = None) -> list[Comparison]:
+    """Thresholds of a study at each point of its token axes, held against the predictor that applies.
+
+    Args:
+        spec: the study; one of curves has its thresholds searched on the same tokens.
+        data: its dataset where it is a study of thresholds; computed here otherwise.
+        progress: as in `run_sweep`, for what is computed here.
+
+    Returns:
+        A Comparison for each point and quantity. Standard errors are over independent draws where there are several,
+        else over the rows of the one draw or file.
+
+    Raises:
+        SpecError: for a study in depth.
+    """
+    searched = threshold_spec(spec)
+    if data is None or searched is not spec:
+        data = run_sweep(searched, progress=progress)
+    quantities = [name for name in searched.observables if name in QUANTITIES]
+    return [_comparison(searched, name, point) for point in _points(data) for name in quantities]
+
+
+def _points(data: Any) -> Iterator[Any]:
+    dims = [dim for dim in data.sizes if dim != "replicate"]
+    for index in itertools.product(*(range(data.sizes[dim]) for dim in dims)):
+        yield data.isel(dict(zip(dims, index, strict=True)))
+
+
+def _comparison(spec: SweepSpec, quantity: str, point: Any) -> Comparison:
+    coordinates = _coordinates(spec, quantity, point)
+    roots, errors = (np.atleast_1d(point[name].values) for name in (quantity, f"{quantity}_se"))
+    if "common_ratio" in point and not spec.tokens.fix_common:
+        return compare_draws(roots, coordinates, zeta=np.atleast_1d(point["common_ratio"].values))
+    return compare(_threshold(roots, errors), coordinates)
+
+
+def _threshold(roots: np.ndarray, errors: np.ndarray) -> Threshold:
+    if roots.size > 1:
+        return criticality.combine(roots, method=f"mean of {roots.size} draws")
+    value, error = float(roots[0]), float(errors[0])
+    if not np.isfinite(value):
+        return Threshold("gamma", None, None, "search", False, "no crossing below gamma_max, or none at all")
+    return Threshold("gamma", value, error if np.isfinite(error) else None, "rows of one token set", True)
+
+
+def _coordinates(spec: SweepSpec, quantity: str, point: Any) -> dict[str, Any]:
+    numbers = {name: float(point[name].values) for name in COORDINATES if name in point and point[name].ndim == 0}
+    layer = {"normaliser": spec.attention.normaliser, "mask": spec.attention.mask, **spec.attention.mixing}
+    names = {"kind": spec.tokens.kind, "quantity": quantity, "dtype": spec.dtype, "norm": spec.tokens.norm}
+    return {**names, **layer, **numbers}
+
+
+def record(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as the keys of the command line's JSON."""
+    found = comparison.threshold
+    where = comparison.coordinates
+    shown = {name: where[name] for name in ("kind", "quantity", *COORDINATES, "mask") if name in where}
+    return {
+        "parameter": found.parameter,
+        "coordinates": shown,
+        "critical": found.critical,
+        "standard_error": found.standard_error,
+        "method": found.method,
+        "converged": found.converged,
+        "reason": found.reason or comparison.reason,
+        "predicted": comparison.predicted,
+        "predictor": comparison.predictor,
+        "error_class": comparison.error_class,
+        "verdict": comparison.verdict,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """Finite-size scaling of one quantity of a simplex in log n.
+
+    Attributes:
+        quantity: half_weight or half_angle.
+        rho: cosine.
+        sizes: numbers of tokens.
+        limit: extrapolation in 1/log n to n -> infinity; None where not possible.
+        limit_error: its standard error from the residuals of the line.
+        expected: 1/(1-rho), the limit of theory.
+        reason: a sentence where there is no limit.
+    """
+
+    quantity: str
+    rho: float
+    sizes: tuple[int, ...]
+    limit: float | None
+    limit_error: float | None
+    expected: float
+    reason: str
+
+
+def finite_size(comparisons: Sequence[Comparison]) -> list[Scaling]:
+    """Extrapolate thresholds of simplex tokens in 1/log n; at fixed d there is no limit: other kinds are left out."""
+    groups: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    for item in comparisons:
+        where = item.coordinates
+        if where["kind"] == "simplex" and item.threshold.critical is not None:
+            key = (str(where["quantity"]), float(str(where["rho"])))
+            groups.setdefault(key, []).append((float(str(where["n"])), item.threshold.critical))
+    return [_scaling(quantity, rho, sorted(found)) for (quantity, rho), found in groups.items()]
+
+
+def _scaling(quantity: str, rho: float, found: list[tuple[float, float]]) -> Scaling:
+    sizes, roots = np.array(found).T
+    line = criticality.finite_size_scaling(np.log(sizes), roots)
+    whole = tuple(int(size) for size in sizes)
+    return Scaling(quantity, rho, whole, line.limit, line.limit_error, 1 / (1 - rho), line.reason)
+
+
+def collapse(data: Any) -> criticality.Collapse | None:
+    """Data collapse of the self weight in log n, for curves of at least two sizes at one d (or d = n) and rho."""
+    if "self_weight" not in data or "gamma" not in data.dims or data.sizes.get("n", 1) < 2:
+        return None
+    curves = data["self_weight"]
+    rest = [dim for dim in curves.dims if dim not in ("n", "gamma")]
+    if any(curves.sizes[dim] > 1 for dim in rest):
+        return None
+    values = curves.squeeze(rest).transpose("n", "gamma").values
+    return criticality.data_collapse(data["gamma"].values, data["n"].values, values)
