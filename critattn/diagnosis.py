@@ -20,8 +20,8 @@ class Diagnosis:
         measured: half-weight point of the tokens, standard error over rows.
         predicted: what isotropic Gaussian tokens with a common direction would have [docs/theory.md (4.7)].
         surrogate: half-weight point of Gaussian tokens with the mean and covariance of the directions; standard error
-            over draws. Its distance from `predicted` is the share of anisotropy, that of `measured` from it the share of
-            what a Gaussian does not have: heavy tails, clusters.
+            over draws. Its distance from `predicted` is the share of anisotropy, that of `measured` from it the share
+            of what a Gaussian does not have: heavy tails, clusters.
         effective_dimension: `(tr C)^2 / tr C^2` of the covariance C of the directions, d if isotropic.
         in_row_deviation: standard deviation of the cosines within a row, averaged over rows.
         in_row_predicted: its prediction, the root of [docs/theory.md (4.2)].

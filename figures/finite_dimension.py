@@ -14,6 +14,7 @@ from critattn.theory import finite_dimension, simplex
 DATA = "study:finite_dimension"
 TITLE = "Half-weight point against dimension: the transition moves, and is lost at d below log n"
 NAME = "half_weight"
+TICKS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200)
 PREDICTORS = {
     "annealed, exact averages": "-",
     "Gaussian scores": (0, (1, 1.2)),
@@ -69,18 +70,14 @@ def _predictors(panel: Axes, dims: np.ndarray, *, rho: float, log_n: float, look
 
 def _finish(panel: Axes, data: xarray.Dataset, *, rho: float, index: int) -> None:
     top = float(plotting.over_draws(data, NAME)[0].sel(rho=rho).max()) * 1.3
-    panel.set_xscale("log", base=2)
-    panel.set_yscale("log")
-    panel.set(xlabel=plotting.label("d"), ylim=(0.93 / (1 - rho), top))
-    ticks = [tick for tick in (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50) if 0.93 / (1 - rho) <= tick <= top]
-    panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    panel.set_yticks([], minor=True)
-    panel.set_xticks(data["d"].values, [f"{d:.0f}" for d in data["d"].values])
+    bottom = 0.93 / (1 - rho)
+    plotting.log_ticks(panel.xaxis, data["d"].values)
+    plotting.log_ticks(panel.yaxis, [tick for tick in TICKS if bottom <= tick <= top])
+    panel.set(xlabel=plotting.label("d"), ylabel=r"half-weight point $\gamma_{1/2}$", ylim=(bottom, top))
     panel.set_title(f"({'abcdefgh'[index % 8]})  $\\rho = {rho:g}$", loc="left")
 
 
 def _legends(axes: np.ndarray, counts: np.ndarray, looks: list[Look]) -> None:
-    axes[0].set_ylabel(r"half-weight point $\gamma_{1/2}$")
     points = [
         Line2D([], [], color=look.color, marker=look.marker, ls="none", label=f"$n$ = {n:,.0f}")
         for look, n in zip(looks, counts, strict=True)

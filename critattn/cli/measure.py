@@ -134,7 +134,7 @@ def _observables(
     from critattn.gradient import exact_operations
     from critattn.measurement import measure
 
-    wanted = list(SHOWN) + (list(GRADIENT) if source.normalised else [])
+    wanted: list[str] = [*SHOWN, *(GRADIENT if source.normalised else ())]
     if options["operator_norm"] or source.n * source.d <= OPERATOR_SIZE:
         wanted.append("operator_norm")
     costly = exact_operations(source.n, source.d) > EXACT_OPERATIONS and not options["exact"]

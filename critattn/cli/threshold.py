@@ -10,6 +10,9 @@ import click
 from critattn.cli.common import Command, Settings, emit, progress, table
 from critattn.errors import StoreError
 
+SCALING = ("limit", "limit_error", "closed_form_limit", "expected")
+SCALING_HEADINGS = ("threshold", "rho", "n to infinity", "fit error", "same line, closed form", "1/(1-rho)")
+
 
 @click.command(cls=Command)
 @click.argument("name", metavar="STUDY_OR_STORE")
@@ -72,7 +75,7 @@ def for_people(records: Sequence[Mapping[str, Any]], scaling: Sequence[Mapping[s
     rows = [
         (
             place(record["coordinates"]),
-            record["coordinates"]["quantity"].replace("_", " "),
+            quantity(record),
             record["critical"],
             record["standard_error"],
             record["predicted"],
@@ -84,13 +87,15 @@ def for_people(records: Sequence[Mapping[str, Any]], scaling: Sequence[Mapping[s
     columns = ("tokens", "threshold in gamma", "measured", "std. error", "predicted", "predictor", "verdict")
     made = [table(columns, rows)]
     if scaling:
-        lines = [
-            (one["quantity"].replace("_", " "), one["rho"], one["limit"], one["limit_error"], one["expected"])
-            for one in scaling
-        ]
+        lines = [(one["quantity"].replace("_", " "), one["rho"], *(one[key] for key in SCALING)) for one in scaling]
         heading = "Finite-size scaling of the simplex, linear in 1/log n"
-        made.append(table(("threshold", "rho", "n to infinity", "fit error", "1/(1-rho)"), lines, title=heading))
+        made.append(table(SCALING_HEADINGS, lines, title=heading))
     return Lines(*made)
+
+
+def quantity(record: Mapping[str, Any]) -> str:
+    """Which threshold a record is of, in words."""
+    return str(record["coordinates"].get("quantity", "half_weight")).replace("_", " ")
 
 
 def place(coordinates: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from critattn.plotting.style import Look as Look
 from critattn.plotting.style import canvas as canvas
 from critattn.plotting.style import categories as categories
 from critattn.plotting.style import label as label
+from critattn.plotting.style import log_ticks as log_ticks
 from critattn.plotting.style import sequence as sequence
 from critattn.plotting.style import style as style
 from critattn.plotting.style import styled as styled

@@ -2,12 +2,13 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import matplotlib as mpl
 import numpy as np
 import seaborn
+from matplotlib.axis import Axis, XAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
@@ -142,3 +143,16 @@ def label(name: str, *, symbol: str | None = None) -> str:
     known = observables.get(name)
     unit = "" if symbol or known.unit == "1" else f" ({known.unit})"
     return f"{known.title} ${symbol or known.symbol}${unit}"
+
+
+def log_ticks(axis: Axis, values: Sequence[float] | np.ndarray) -> None:
+    """A logarithmic axis with ticks at these values only, labelled as plain numbers.
+
+    Args:
+        axis: `axes.xaxis` or `axes.yaxis`.
+        values: where the ticks are.
+    """
+    set_scale = axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale
+    set_scale("log")
+    axis.set_ticks(values, [f"{value:g}" for value in values])
+    axis.set_ticks([], minor=True)

@@ -118,11 +118,13 @@ class Scaling:
     """Finite-size scaling of one quantity of a simplex in log n.
 
     Attributes:
-        quantity: half_weight or half_angle.
+        quantity: half_angle.
         rho: cosine.
         sizes: numbers of tokens.
         limit: extrapolation in 1/log n to n -> infinity; None where not possible.
         limit_error: its standard error from the residuals of the line.
+        closed_form_limit: the same line through the predicted points: its distance to 1/(1-rho) is the error of the
+            line itself.
         expected: 1/(1-rho), the limit of theory.
         reason: a sentence where there is no limit.
     """
@@ -132,26 +134,32 @@ class Scaling:
     sizes: tuple[int, ...]
     limit: float | None
     limit_error: float | None
+    closed_form_limit: float | None
     expected: float
     reason: str
 
 
 def finite_size(comparisons: Sequence[Comparison]) -> list[Scaling]:
-    """Extrapolate thresholds of simplex tokens in 1/log n; at fixed d there is no limit: other kinds are left out."""
-    groups: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    """Extrapolate half-angle points of simplex tokens in 1/log n.
+
+    Their distance to 1/(1-rho) is a constant over log n [docs/theory.md (1.8)]. The half-weight point is as near as
+    1/(n log n), where no line in 1/log n applies; at fixed d there is no limit: both are left out.
+    """
+    groups: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
     for item in comparisons:
-        where = item.coordinates
-        if where["kind"] == "simplex" and item.threshold.critical is not None:
-            key = (str(where["quantity"]), float(str(where["rho"])))
-            groups.setdefault(key, []).append((float(str(where["n"])), item.threshold.critical))
+        where, found = item.coordinates, item.threshold.critical
+        if where["kind"] == "simplex" and where["quantity"] == "half_angle" and found is not None:
+            n, rho = float(str(where["n"])), float(str(where["rho"]))
+            predicted = np.nan if item.predicted is None else item.predicted
+            groups.setdefault((str(where["quantity"]), rho), []).append((n, found, predicted))
     return [_scaling(quantity, rho, sorted(found)) for (quantity, rho), found in groups.items()]
 
 
-def _scaling(quantity: str, rho: float, found: list[tuple[float, float]]) -> Scaling:
-    sizes, roots = np.array(found).T
-    line = criticality.finite_size_scaling(np.log(sizes), roots)
+def _scaling(quantity: str, rho: float, found: list[tuple[float, float, float]]) -> Scaling:
+    sizes, roots, predicted = np.array(found).T
+    line, exact = (criticality.finite_size_scaling(np.log(sizes), points) for points in (roots, predicted))
     whole = tuple(int(size) for size in sizes)
-    return Scaling(quantity, rho, whole, line.limit, line.limit_error, 1 / (1 - rho), line.reason)
+    return Scaling(quantity, rho, whole, line.limit, line.limit_error, exact.limit, 1 / (1 - rho), line.reason)
 
 
 def collapse(data: Any) -> criticality.Collapse | None:

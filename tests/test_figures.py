@@ -1,0 +1,246 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from matplotlib.text import Text
+
+from critattn import plotting, rooms
+from critattn.cli import main
+from critattn.sweeps import Axes, SweepSpec, load_study, run_sweep, store_path
+from critattn.theory import simplex
+
+NAMES = rooms.names("figures")
+SMALL = {
+    "angle_ratio": {"n": (24,), "d": (2, 24), "rho": (0.0, 0.3, 0.6, 0.9), "gamma": (0.0, 1.0, 2.0, 4.0)},
+    "gradient_norm": {"n": (24,), "d": (2, 24), "rho": (0.0, 0.3, 0.6, 0.9), "gamma": (0.0, 1.0, 2.0, 4.0)},
+    "order_parameters": {"n": (8, 16), "gamma": (0.0, 1.0, 2.0, 3.0, 4.0)},
+    "finite_dimension": {"n": (16, 32), "d": (8, 16), "replicates": 2},
+    "depth": {"n": (8,), "gamma": (1.0, 4.0)},
+    "random_scores": {"n": (64,), "tau": (0.0, 0.1, 0.2, 0.3, 0.4), "gamma": (0.0, 2.0, 4.0, 8.0)},
+}
+
+
+def study_of(name):
+    return rooms.load("figures", name).DATA.removeprefix("study:")
+
+
+def shrunken(study) -> SweepSpec:
+    spec = load_study(study).spec(quick=True)
+    axes: Axes = dataclasses.replace(spec.axes, **SMALL[study])
+    return dataclasses.replace(spec, axes=axes)
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    return {study: run_sweep(shrunken(study)) for study in SMALL}
+
+
+@pytest.fixture(scope="module")
+def figures(datasets):
+    return {name: rooms.load("figures", name).draw(datasets[study_of(name)]) for name in NAMES}
+
+
+def texts(figure):
+    figure.draw_without_rendering()
+    return [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+
+
+def panels(figure):
+    return [axes for axes in figure.axes if axes.axison]
+
+
+def test_the_figures_that_the_package_promises():
+    promised = "angle_ratio collapse depth finite_dimension gradient_norm order_parameters random_scores"
+    assert promised.split() == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_has_a_study_and_a_title(name):
+    module = rooms.load("figures", name)
+    assert study_of(name) in rooms.names("simulations")
+    assert module.TITLE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_is_legible_and_inside_the_figure(figures, name):
+    figure = figures[name]
+    found = texts(figure)
+    assert min(text.get_fontsize() for text in found) >= 6
+    box = figure.bbox.padded(1)
+    renderer = figure.canvas.get_renderer()
+    ticks = {
+        text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.get_ticklabels(which="both")
+    }
+    outside = [
+        text.get_text()
+        for text in found
+        if text not in ticks and not box.contains(*text.get_window_extent(renderer).min)
+    ]
+    assert outside == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_axis_labels_do_not_overlap(figures, name):
+    figure = figures[name]
+    figure.draw_without_rendering()
+    renderer = figure.canvas.get_renderer()
+    labels = [
+        label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label, axes.title) if label.get_text()
+    ]
+    boxes = [label.get_window_extent(renderer) for label in labels]
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[index + 1 :]), labels[index].get_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_axes_are_labelled(figures, name):
+    labelled = panels(figures[name])
+    assert labelled
+    for axes in labelled:
+        shared_x = axes.get_shared_x_axes().get_siblings(axes)
+        shared_y = axes.get_shared_y_axes().get_siblings(axes)
+        assert any("$" in other.get_xlabel() for other in shared_x) or axes.get_label() == "<colorbar>"
+        assert any("$" in other.get_ylabel() or "cos" in other.get_ylabel() for other in shared_y)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_captions_say_what_was_done(datasets, name):
+    module, data = rooms.load("figures", name), datasets[study_of(name)]
+    caption = module.caption(data)
+    assert caption.endswith(".")
+    assert "4.394/((1-ρ) log n)" in caption
+    assert f"n = {data['n'].values[0]:,.0f}" in caption
+    if "replicate" in data.dims:
+        assert "seed 0" in caption
+        assert "draw" in caption
+    else:
+        assert "deterministic" in caption
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_are_the_same_twice(datasets, name, tmp_path):
+    module, data = rooms.load("figures", name), datasets[study_of(name)]
+    made = []
+    for where in "ab":
+        origin = plotting.provenance("critattn figures", data)
+        files = plotting.save(
+            module.draw(data), tmp_path / where / name, caption=module.caption(data), provenance=origin
+        )
+        made.append([file.read_bytes() for file in files])
+    assert made[0] == made[1]
+
+
+def test_order_parameters_have_the_closed_form_under_every_point(datasets):
+    module, data = rooms.load("figures", "order_parameters"), datasets["order_parameters"]
+    rho, gamma = data["rho"].item(), data["gamma"].values
+    for name, closed_form in module.CLOSED_FORMS.items():
+        for n in data["n"].values:
+            simulated = data[name].sel(n=n).squeeze().values
+            np.testing.assert_allclose(simulated, closed_form(gamma, rho, np.log(n)), rtol=2e-4, atol=2e-5)
+
+
+def test_critical_line_of_the_maps_is_the_one_of_theory(figures):
+    for name in ("angle_ratio", "gradient_norm"):
+        for axes in [panel for panel in panels(figures[name]) if panel.get_label() != "<colorbar>"]:
+            (line,) = axes.get_lines()
+            rho, gamma = line.get_data()
+            np.testing.assert_allclose(gamma, simplex.critical_gamma(rho))
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    monkeypatch.setenv("CRITATTN_STORE", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        return CliRunner().invoke(main, ["figures", *arguments])
+
+    return run
+
+
+@pytest.fixture
+def stored(command):
+    def put(study, *, quick):
+        path = store_path(study, quick=quick)
+        run_sweep(shrunken(study), path)
+        return path
+
+    return put
+
+
+def test_command_draws_from_the_store(command, stored, tmp_path):
+    stored("depth", quick=True)
+    done = command("depth", "--out", "drawn", "--format", "svg", "--json")
+    assert done.exit_code == 0, done.output
+    (figure,) = json.loads(done.stdout)["figures"]
+    assert figure["name"] == "depth"
+    assert figure["store"] == "depth-quick"
+    assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["depth.md", "depth.svg"]
+    assert figure["data_sha256"] in (tmp_path / "drawn" / "depth.md").read_text(encoding="utf-8")
+
+
+def test_full_data_are_preferred(command, stored):
+    stored("depth", quick=True)
+    stored("depth", quick=False)
+    done = command("depth", "--format", "svg", "--json")
+    assert json.loads(done.stdout)["figures"][0]["store"] == "depth"
+    again = command("depth", "--format", "svg", "--json", "--quick")
+    assert json.loads(again.stdout)["figures"][0]["store"] == "depth-quick"
+
+
+def test_missing_data_name_the_command_that_makes_them(command, tmp_path):
+    done = command("depth")
+    assert done.exit_code == 2
+    assert "critattn sweep depth" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_deleted_data_give_a_clear_error(command, stored):
+    path = stored("depth", quick=True)
+    for chunk in (path / "estimates" / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.unlink()
+    done = command("depth", "--quick")
+    assert done.exit_code == 2
+    assert "no complete data" in done.stderr
+    assert "critattn sweep depth --quick" in done.stderr
+
+
+def test_run_makes_what_is_missing(command, tmp_path):
+    done = command("depth", "--run", "--format", "svg", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["figures"][0]["store"] == "depth-quick"
+    assert (tmp_path / "runs" / "depth-quick" / "zarr.json").is_file()
+
+
+def test_without_names_what_is_there_is_drawn_and_what_is_not_is_named(command, stored):
+    stored("order_parameters", quick=True)
+    done = command("--format", "svg", "--json")
+    assert done.exit_code == 0, done.output
+    payload = json.loads(done.stdout)
+    assert [figure["name"] for figure in payload["figures"]] == ["collapse", "order_parameters"]
+    assert "depth" in payload["missing"]
+    assert "critattn sweep depth" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [(["no_such"], "no_such"), (["depth", "--format", "jpeg"], "jpeg"), (["dept"], "did you mean 'depth'")],
+)
+def test_bad_input_is_one_line_and_exit_2(command, arguments, hint):
+    done = command(*arguments)
+    assert done.exit_code == 2
+    assert hint in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_output_folder_that_cannot_be_made_is_one_line(command, stored, tmp_path):
+    stored("depth", quick=True)
+    (tmp_path / "taken").write_text("")
+    done = command("depth", "--out", "taken")
+    assert done.exit_code == 1
+    assert "taken" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,18 @@
+import runpy
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    runpy.run_path(str(notebook), run_name="__main__")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_there_is_a_notebook():
+    assert [path.name for path in NOTEBOOKS] == ["01_phase_transition.py"]
