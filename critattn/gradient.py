@@ -80,6 +80,20 @@ def _key_terms(row: _Row, all_units: Array) -> Array:
     return (dim - 1) * row.weights**2 + 2 * row.weights * tangent + size * (1 - row.cosines**2)
 
 
+def _without_own(row: _Row, all_units: Array, positions: Array) -> _Row:
+    """The row without g_ii and b_ii: P_i y_i = 0, so they add nothing to U_ii y_i^T P_i and K_i P_i but rounding.
+
+    Left in, terms of the size beta^2 would have to cancel where a row attends to itself alone.
+    """
+    other = positions[:, None] != jnp.arange(all_units.shape[0])[None, :]
+    g = jnp.where(other, row.g, 0)
+    row = row._replace(g=g, q=g @ all_units)
+    if row.b is None:
+        return row
+    b = jnp.where(other, row.b, 0)
+    return row._replace(b=b, m0=b @ all_units)
+
+
 def _query_trace(row: _Row, all_units: Array) -> tuple[Array, Array]:
     """tr(K_i P_i), (rows,), and K_i y_i, (rows, d) [derived, docs/theory.md (3.5)]."""
     image = (row.g * row.cosines) @ all_units - row.mu * _dot(row.q, row.units)[:, None]
@@ -175,6 +189,7 @@ def _profiles(
     def block(attention: Attention, where: Array) -> dict[str, Array]:
         row = _row_moments(attention, units, where)
         own = jnp.take_along_axis(row.weights, where[:, None], axis=1)[:, 0]
+        row = _without_own(row, units, where)
         trace, image = _query_trace(row, units)
         if probes is None:
             query, variance = _query_exact(row, units, image, columns), jnp.zeros_like(trace)
@@ -312,7 +327,7 @@ def operator_norm(
         tolerance: relative accuracy asked of the eigenvalue.
 
     Returns:
-        The norm, without a standard error; NaN where Lanczos did not converge.
+        The norm, without a standard error; NaN where Lanczos did not converge, or the logits overflow.
     """
     refuse_tracers("operator_norm", (attention, tokens))
     with precision("float64"):
@@ -341,11 +356,14 @@ def operator_norm(
             dtype=np.float64,
         )
         start = np.random.default_rng(0).standard_normal(size)
+        image = product.matvec(start)
+        if not np.isfinite(image).all() or not image.any():
+            return Estimate(float("nan") if image.any() else 0.0)
         if size < 3:
             columns = np.column_stack([product.matvec(unit) for unit in np.eye(size)])
             return Estimate(float(np.sqrt(np.linalg.eigvalsh(columns)[-1])))
         try:
             top = sparse.eigsh(product, k=1, v0=start, tol=tolerance, maxiter=20 * size, return_eigenvectors=False)
-        except linalg.ArpackNoConvergence:
+        except linalg.ArpackError:
             return Estimate(float("nan"))
         return Estimate(float(np.sqrt(max(top[0], 0.0))))

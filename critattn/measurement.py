@@ -15,7 +15,7 @@ from critattn.errors import DomainError
 from critattn.gradient import MEMORY_BYTES, block_rows
 from critattn.observables import Observable, PairBlock, RowBlock, Sample
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
-from critattn.tokens import RandomScores, Tokens, from_array, normalise
+from critattn.tokens import RandomScores, Tokens, check_norms, from_array, normalise
 
 DEFAULT = (
     "angle_ratio",
@@ -215,7 +215,10 @@ def row_values(
 def _cast(source: Tokens | RandomScores, dtype: np.dtype) -> Tokens | RandomScores:
     if isinstance(source, RandomScores):
         return source
-    return source.moved_to(jnp.asarray(source.vectors, dtype))
+    with np.errstate(over="ignore", under="ignore"):
+        vectors = np.asarray(source.vectors).astype(dtype)
+    check_norms(vectors, source.label)
+    return source.moved_to(jnp.asarray(vectors))
 
 
 def _check_needs(chosen: tuple[Observable, ...], source: Tokens | RandomScores) -> None:

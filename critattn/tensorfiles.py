@@ -109,7 +109,7 @@ def _open(path: str | os.PathLike[str]) -> tuple[Path, _Format]:
     file = Path(path)
     form = FORMATS.get(file.suffix.lower())
     if form is None:
-        raise SpecError(f"{file.name}: unknown file type {file.suffix!r}; allowed: {', '.join(FORMATS)}")
+        raise SpecError(f"{os.fspath(path)!r}: unknown file type {file.suffix!r}; allowed: {', '.join(FORMATS)}")
     if not file.is_file():
         raise SpecError(f"{file}: {'is not a file' if file.exists() else 'no such file'}")
     if file.stat().st_size == 0:

@@ -15,6 +15,8 @@ from critattn.errors import DomainError
 from critattn.protocols import Array, precision, pytree
 
 ROWS_PER_KEY = 1024
+# 8 GB in float64
+MAX_ENTRIES = 10**9
 
 
 @runtime_checkable
@@ -237,10 +239,27 @@ def from_array(vectors: ArrayLike, *, label: str = "tokens", normalised: bool = 
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise DomainError(f"{label}: row {row} holds NaN or infinity; tokens are finite numbers")
-    zero = np.flatnonzero(np.linalg.norm(array, axis=1) == 0)
-    if zero.size:
-        raise DomainError(f"{label}: row {zero[0]} is zero; a token needs a direction")
+    check_norms(array, label)
     return Tokens(array, None, label, normalised)
+
+
+def check_norms(vectors: np.ndarray, label: str) -> None:
+    """Refuse rows without a direction, and those whose squared norm is beyond the range of their dtype.
+
+    Raises:
+        DomainError: with the row, its largest entry and what is allowed.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.einsum("ij,ij->i", vectors, vectors)
+    lost = np.flatnonzero(~np.isfinite(squares) | (squares < np.finfo(vectors.dtype).tiny))
+    if not lost.size:
+        return
+    row = int(lost[0])
+    largest = float(np.abs(vectors[row]).max())
+    if largest == 0:
+        raise DomainError(f"{label}: row {row} is zero; a token needs a direction")
+    allowed = "1e-150 to 1e150" if vectors.dtype.itemsize == 8 else "1e-18 to 1e18"
+    raise DomainError(f"{label}: row {row} has entries up to {largest:g}; allowed in {vectors.dtype}: about {allowed}")
 
 
 def load(
@@ -271,3 +290,5 @@ def _check_counts(n: int, d: int) -> None:
     for name, value in (("n", n), ("d", d)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise DomainError.of(name, value, "a whole number, at least 1")
+    if n * d > MAX_ENTRIES:
+        raise DomainError(f"n x d = {n} x {d}: must be at most {MAX_ENTRIES:.3g} numbers")

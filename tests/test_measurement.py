@@ -1,0 +1,207 @@
+"""Three routes to every observable: closed form, dense brute force in numpy, and the package in row blocks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+import critattn as ca
+from critattn import observables, tokens
+from critattn.errors import DomainError, SpecError
+from critattn.measurement import DEFAULT, batch, batch_size, measure_batch, row_values
+from critattn.observables import Observable, row_mean
+from critattn.theory import simplex
+
+ROWS = ("self_weight", "entropy", "participation_ratio", "largest_weight", "row_mass")
+PAIRS = ("angle_ratio", "angle_ratio_of_means", "output_cosine", "effective_rho")
+
+
+def dense(vectors, beta, a=0.0, b=1.0, *, causal=False):
+    """Every observable from whole matrices, in numpy."""
+    weights = oracles.softmax_weights(vectors, beta, causal=causal)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    moved = a * vectors + b * weights @ units
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    before, after = units @ units.T, moved @ moved.T
+    pairs = np.triu_indices(len(vectors), 1)
+    logs = np.log(np.where(weights > 0, weights, 1))
+    ratios = (1 - after[pairs]) / (1 - before[pairs])
+    return {
+        "self_weight": np.diag(weights).mean(),
+        "entropy": -(weights * logs).sum(axis=1).mean(),
+        "participation_ratio": (1 / (weights**2).sum(axis=1)).mean(),
+        "largest_weight": weights.max(axis=1).mean(),
+        "row_mass": 1.0,
+        "angle_ratio": ratios.mean(),
+        "angle_ratio_of_means": (1 - after)[pairs].mean() / (1 - before)[pairs].mean(),
+        "output_cosine": after[pairs].mean(),
+        "effective_rho": before[pairs].mean(),
+    }
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("a", "b"), [(0.0, 1.0), (1.0, 0.5)])
+def test_dense_and_blocked_agree(a, b, causal):
+    x = oracles.gaussian_tokens(0, 150, 12, 0.4)
+    layer = ca.Attention(ca.LogN(1.7), mask=ca.Causal() if causal else ca.Bidirectional())
+    expected = dense(x, 1.7 * np.log(150), a, b, causal=causal)
+    # the least budget there is: blocks of 64 rows
+    for budget in (1, 10**9):
+        found = ca.measure(layer, x, DEFAULT, identity_weight=a, attention_weight=b, memory_bytes=budget)
+        for name, value in expected.items():
+            assert found[name].value == pytest.approx(value, rel=1e-12), name
+            assert found[name].standard_error is None
+        norm = np.sum(oracles.jacobian(x, 1.7 * np.log(150), a, b, causal=causal) ** 2)
+        assert found["gradient_norm_squared"].value == pytest.approx(norm, rel=1e-12)
+        assert found["gradient_norm"].value == pytest.approx(norm / x.size, rel=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.2, 2.0, 4.0])
+@pytest.mark.parametrize(("rho", "a", "b", "r"), [(0.3, 0.0, 1.0, 1.0), (0.5, 1.0, 0.5, 1.3), (0.0, 0.0, 1.0, 1.0)])
+def test_simplex_agrees_with_closed_forms(gamma, rho, a, b, r):
+    n, d = 70, 80
+    found = ca.measure(
+        ca.Attention(ca.LogN(gamma)),
+        ca.simplex(n, d, rho=rho, norm=r),
+        DEFAULT,
+        identity_weight=a,
+        attention_weight=b,
+        memory_bytes=1,
+    )
+    where, mixing = (gamma, rho, np.log(n)), {"identity_weight": a, "attention_weight": b, "norm": r}
+    expected = {
+        **{name: getattr(simplex, name)(*where) for name in ("self_weight", "entropy", "participation_ratio")},
+        **{name: getattr(simplex, name)(*where, **mixing) for name in ("angle_ratio", "output_cosine")},
+        "gradient_norm_squared": simplex.gradient_norm_squared(*where, log_d=np.log(d), **mixing),
+        "gradient_norm": simplex.gradient_norm(*where, log_d=np.log(d), **mixing),
+    }
+    for name, value in expected.items():
+        # 1 - cos' of collapsed tokens carries the rounding of cosines near 1: an absolute error
+        assert found[name].value == pytest.approx(value, rel=1e-12, abs=2e-14), name
+
+
+def test_reference_set_of_sine_tokens():
+    found = ca.measure(ca.Attention(ca.LogN(1.2)), oracles.sine_tokens())
+    assert found["angle_ratio"].value == pytest.approx(0.783493123759, abs=6e-13)
+    assert found["angle_ratio_of_means"].value == pytest.approx(0.902551228471, abs=6e-13)
+    assert found["self_weight"].value == pytest.approx(0.519168471098, abs=6e-13)
+    units = tokens.from_array(oracles.sine_tokens())
+    rows = {name: row_values(ca.Attention(ca.LogN(1.2)), units, name) for name in ROWS}
+    assert rows["self_weight"][0] == pytest.approx(0.735251390418, abs=6e-13)
+    assert rows["participation_ratio"][0] == pytest.approx(1.812272980018, abs=6e-13)
+    assert np.mean(1 / rows["participation_ratio"]) == pytest.approx(0.378715002698, abs=6e-13)
+
+
+def test_equal_pairs_are_left_out_and_counted():
+    x = oracles.gaussian_tokens(1, 20, 6, 0.3)
+    x[3] = x[7]
+    x[5] = 2.5 * x[7]  # the same direction
+    found = ca.measure(ca.Attention(ca.LogN(1.5)), x, ["excluded_pairs", "angle_ratio", "output_cosine"])
+    assert found["excluded_pairs"].value == 3
+    weights = oracles.softmax_weights(x, 1.5 * np.log(20))
+    units = x / np.linalg.norm(x, axis=1, keepdims=True)
+    moved = weights @ units
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    i, j = np.triu_indices(20, 1)
+    keep = ~np.isin(i * 100 + j, [305, 307, 507])
+    ratio = (1 - np.sum(moved[i] * moved[j], axis=1))[keep] / (1 - np.sum(units[i] * units[j], axis=1))[keep]
+    assert found["angle_ratio"].value == pytest.approx(ratio.mean(), rel=1e-12)
+    assert found["output_cosine"].value == pytest.approx(np.mean(np.sum(moved[i] * moved[j], axis=1)), rel=1e-12)
+
+
+def test_one_token_and_all_tokens_equal_give_no_ratio():
+    for x in (np.ones((1, 3)), np.ones((4, 3))):
+        found = ca.measure(ca.Attention(ca.LogN(1.5)), x)
+        assert np.isnan(found["angle_ratio"].value)
+        assert found["self_weight"].value == pytest.approx(1 / len(x))
+
+
+def test_a_batch_of_layers_is_the_layers_one_by_one():
+    x = oracles.gaussian_tokens(2, 90, 7, 0.5)
+    gammas = np.array([0.0, 1.0, 2.5])
+    together = measure_batch(ca.Attention(ca.LogN(gammas)), x, DEFAULT, memory_bytes=1)
+    for k, gamma in enumerate(gammas):
+        alone = ca.measure(ca.Attention(ca.LogN(gamma)), x, DEFAULT)
+        for name in DEFAULT:
+            assert together[name].value[k] == pytest.approx(alone[name].value, rel=1e-12, abs=1e-14), name
+
+
+def test_batches_have_one_length():
+    with pytest.raises(DomainError, match="leading axes"):
+        batch_size(ca.Attention(ca.LogN(np.ones(2)), ca.LogN(np.ones(3))))
+    assert jax.tree_util.tree_leaves(batch(ca.Attention(ca.LogN(2.0)), 4))[0].shape == (4,)
+
+
+def test_float32_is_float64_to_single_precision_and_x64_stays_off():
+    x = oracles.gaussian_tokens(3, 200, 32, 0.5)
+    layer = ca.Attention(ca.LogN(2.0))
+    single, double = (ca.measure(layer, x, dtype=dtype) for dtype in ("float32", "float64"))
+    for name in DEFAULT:
+        assert single[name].value == pytest.approx(double[name].value, rel=2e-4), name
+    assert not jax.config.jax_enable_x64
+    assert jnp.ones(1).dtype == jnp.float32
+
+
+def test_not_normalised_tokens_are_seen_as_they_are():
+    x = oracles.gaussian_tokens(4, 30, 4, 0.3)
+    raw = tokens.from_array(x, normalised=False)
+    beta = 0.7 * np.log(30)
+    logits = beta * x @ x.T
+    masses = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights = masses / masses.sum(axis=1, keepdims=True)
+    found = ca.measure(ca.Attention(ca.LogN(0.7)), raw, ["self_weight", "effective_rho", "output_cosine"])
+    assert found["self_weight"].value == pytest.approx(np.diag(weights).mean(), rel=1e-12)
+    assert found["effective_rho"].value == pytest.approx(dense(x, 0.0)["effective_rho"], rel=1e-12)
+    moved = weights @ x
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    assert found["output_cosine"].value == pytest.approx((moved @ moved.T)[np.triu_indices(30, 1)].mean(), rel=1e-12)
+    with pytest.raises(DomainError, match="normalised"):
+        ca.measure(ca.Attention(ca.LogN(0.7)), raw, ["gradient_norm"])
+
+
+def test_sampled_rows_cover_the_exact_values():
+    # 200 samples of 40 of 400 rows: Student intervals at 95 %, the number covered is binomial (4 sigma: 6 %)
+    x = tokens.near_simplex(5, 400, 16, rho=0.4)
+    layer, wanted = ca.Attention(ca.LogN(1.6)), ("self_weight", "entropy", "angle_ratio", "output_cosine")
+    exact = ca.measure(layer, x, wanted)
+    draws = [ca.measure(layer, x, wanted, sample_rows=40, seed=seed) for seed in range(200)]
+    for name in wanted:
+        errors = np.array([draw[name].standard_error for draw in draws], dtype=float)
+        distance = np.abs([draw[name].value - exact[name].value for draw in draws])
+        assert 0.89 < np.mean(distance < 2.023 * errors) <= 1, name
+    with pytest.raises(DomainError, match="sample_rows"):
+        ca.measure(layer, x, sample_rows=401)
+
+
+def test_random_scores_have_weights_but_no_pairs():
+    scores = tokens.random_scores(1, 50, rho=0.2, tau=0.1)
+    with jax.enable_x64(True):
+        matrix = np.asarray(scores.score_rows(jnp.arange(50)))
+    logits = 2.0 * np.log(50) * matrix
+    weights = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    found = ca.measure(ca.Attention(ca.LogN(2.0)), scores, ["self_weight", "largest_weight"])
+    assert found["self_weight"].value == pytest.approx(np.diag(weights).mean(), rel=1e-12)
+    assert found["largest_weight"].value == pytest.approx(weights.max(axis=1).mean(), rel=1e-12)
+    with pytest.raises(DomainError, match="angle_ratio"):
+        ca.measure(ca.Attention(ca.LogN(2.0)), scores, ["angle_ratio"])
+
+
+def test_users_can_bring_an_observable():
+    sharpness = Observable(
+        name="top_two",
+        symbol=r"A_{(1)}+A_{(2)}",
+        unit="1",
+        needs="weights",
+        row=lambda block: {"value": jnp.sum(jax.lax.top_k(block.weights, 2)[0], axis=1)},
+        reduce=row_mean,
+        title="two largest weights of a row",
+    )
+    x = oracles.gaussian_tokens(6, 20, 5, 0.3)
+    found = ca.measure(ca.Attention(ca.LogN(2.0)), x, [sharpness])["top_two"].value
+    weights = np.sort(oracles.softmax_weights(x, 2.0 * np.log(20)), axis=1)
+    assert found == pytest.approx(weights[:, -2:].sum(axis=1).mean(), rel=1e-12)
+    with pytest.raises(SpecError, match="exists already"):
+        observables.register(observables.get("entropy"))
+    with pytest.raises(SpecError, match="unknown"):
+        ca.measure(ca.Attention(), x, ["entropi"])
