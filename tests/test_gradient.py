@@ -19,17 +19,7 @@ def causal_or_not(causal):
 SHAPES = [(1, 3), (2, 1), (4, 6), (9, 3)]
 
 
-@given(
-    shape=st.sampled_from(SHAPES),
-    gamma=st.floats(0, 4),
-    causal=st.booleans(),
-    a=st.sampled_from([0.0, 1.0, -0.7]),
-    repeats=st.integers(0, 3),
-    seed=st.integers(0, 10_000),
-)
-@settings(max_examples=150)
-def test_frobenius_norm_against_automatic_differentiation(shape, gamma, causal, a, repeats, seed):
-    n, d = shape
+def check_against_automatic_differentiation(n, d, gamma, *, causal, a, repeats, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d)) + 0.3
     x[: min(repeats, n - 1)] = x[-1]  # equal tokens
@@ -41,6 +31,28 @@ def test_frobenius_norm_against_automatic_differentiation(shape, gamma, causal, 
     # the terms (d + beta^2)/r^2 are summed and cancel: each rounds at its own size, n + d of them in a sum
     size = np.sum(0.64 * (d + beta**2) / np.sum(x**2, axis=1)) + n * d * a**2
     assert abs(found.value - expected) < (n + d) * np.finfo(float).eps * (size + expected) * 4
+
+
+REST = {
+    "gamma": st.floats(0, 4),
+    "causal": st.booleans(),
+    "a": st.sampled_from([0.0, 1.0, -0.7]),
+    "repeats": st.integers(0, 3),
+    "seed": st.integers(0, 10_000),
+}
+
+
+@given(shape=st.sampled_from(SHAPES), **REST)
+@settings(max_examples=150)
+def test_frobenius_norm_against_automatic_differentiation(shape, gamma, causal, a, repeats, seed):
+    check_against_automatic_differentiation(*shape, gamma, causal=causal, a=a, repeats=repeats, seed=seed)
+
+
+@pytest.mark.slow
+@given(n=st.integers(1, 14), d=st.integers(1, 8), **REST)
+@settings(max_examples=60)
+def test_frobenius_norm_at_any_size(n, d, gamma, causal, a, repeats, seed):
+    check_against_automatic_differentiation(n, d, gamma, causal=causal, a=a, repeats=repeats, seed=seed)
 
 
 # reference numbers T5: (a, b, causal, squared norm, operator norm)
