@@ -12,6 +12,8 @@ from critattn.normalisers import Softmax
 from critattn.protocols import Array, Normaliser, RowContext, Transform, pytree
 from critattn.tokens import Tokens, normalise
 
+MEMORY_BYTES = 256_000_000
+LIVE_ARRAYS = 16
 T = TypeVar("T")
 X = TypeVar("X", Tokens, jax.Array)
 
@@ -143,6 +145,11 @@ def attention_weights(attention: Attention, scores: Array, context: RowContext |
             raise DomainError(f"scores: have shape {scores.shape}; a matrix that is not square needs a context")
         context = attention.context(jnp.arange(rows), keys, 0)
     return attention.weights(scores, context)
+
+
+def block_rows(n: int, itemsize: int, memory_bytes: int = MEMORY_BYTES) -> int:
+    """Rows in a block, a multiple of 64, such that about 16 (rows, n) arrays fit the budget."""
+    return max(64, memory_bytes // (LIVE_ARRAYS * itemsize * n) // 64 * 64)
 
 
 def map_row_blocks(function: Callable[[Array], T], positions: Array, block_rows: int) -> T:

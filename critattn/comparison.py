@@ -272,7 +272,5 @@ def compare_draws(roots: ArrayLike, coordinates: Mapping[str, object], *, zeta: 
     error_class = stated.pop() if len(stated) == 1 else None
     prediction = Prediction(float(values.mean()), each[0].predictor, error_class, reason)
     if threshold.standard_error is not None:
-        threshold = replace(
-            threshold, standard_error=float((roots - values).std(ddof=1) / np.sqrt(roots.size))
-        )
+        threshold = replace(threshold, standard_error=float((roots - values).std(ddof=1) / np.sqrt(roots.size)))
     return _joined(threshold, coordinates, prediction)

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 import jax
 import jax.numpy as jnp
 
-from critattn.attention import Attention, iterate_layers
+from critattn.attention import Attention, block_rows, iterate_layers
 from critattn.errors import DomainError
-from critattn.gradient import block_rows
 from critattn.measurement import BatchEstimate, batch, batch_size
 from critattn.protocols import Array, as_host, precision, refuse_tracers
 from critattn.tokens import Tokens

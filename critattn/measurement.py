@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from critattn import gradient, observables
-from critattn.attention import Attention, map_row_blocks
+from critattn.attention import MEMORY_BYTES, Attention, block_rows, map_row_blocks
 from critattn.errors import DomainError
-from critattn.gradient import MEMORY_BYTES, block_rows
 from critattn.observables import Observable, PairBlock, RowBlock, Sample
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
 from critattn.tokens import RandomScores, Tokens, check_norms, from_array, normalise
@@ -271,7 +270,9 @@ class _Job:
             )
             rows |= values
             if isinstance(source, Tokens) and outputs is not None:
-                mixing = (self.identity_weight, self.attention_weight)
+                # directions do not depend on a common factor, which may be beyond the dtype
+                largest = max(abs(self.identity_weight), abs(self.attention_weight)) or 1.0
+                mixing = (self.identity_weight / largest, self.attention_weight / largest)
                 rows |= _pair_pass(
                     source.vectors,
                     outputs,

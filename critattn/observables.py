@@ -171,6 +171,18 @@ def _participation(block: RowBlock) -> dict[str, Array]:
     return {"value": 1 / jnp.sum(block.distribution() ** 2, axis=1)}
 
 
+def _sum_of_squares(block: RowBlock) -> dict[str, Array]:
+    return {"value": jnp.sum(block.distribution() ** 2, axis=1)}
+
+
+def _largest_weight(block: RowBlock) -> dict[str, Array]:
+    return {"value": jnp.max(block.weights, axis=1)}
+
+
+def _row_mass(block: RowBlock) -> dict[str, Array]:
+    return {"value": jnp.sum(block.weights, axis=1)}
+
+
 def _effective_rho(block: PairBlock) -> dict[str, Array]:
     above = jnp.sum(jnp.where(block.other, block.cosines, 0), axis=1)
     return {"above": above, "below": jnp.sum(block.other, axis=1)}
@@ -249,14 +261,9 @@ _WEIGHT: tuple[tuple[str, str, str, Any, str], ...] = (
     ("self_weight", r"A_{ii}", "1", _self_weight, "mean self weight"),
     ("entropy", r"H", "nats", _entropy, "mean entropy of a row"),
     ("participation_ratio", r"1/\sum_j A_{ij}^2", "1", _participation, "mean participation ratio"),
-    (
-        "largest_weight",
-        r"\max_j A_{ij}",
-        "1",
-        lambda b: {"value": jnp.max(b.weights, axis=1)},
-        "largest weight",
-    ),
-    ("row_mass", r"\sum_j A_{ij}", "1", lambda b: {"value": jnp.sum(b.weights, axis=1)}, "sum of a row"),
+    ("sum_of_squares", r"\sum_j A_{ij}^2", "1", _sum_of_squares, "mean sum of squared weights"),
+    ("largest_weight", r"\max_j A_{ij}", "1", _largest_weight, "largest weight"),
+    ("row_mass", r"\sum_j A_{ij}", "1", _row_mass, "sum of a row"),
 )
 for _name, _symbol, _unit, _row, _title in _WEIGHT:
     _add(_name, _symbol, _unit, "weights", _row, row_mean, _title)

@@ -196,9 +196,7 @@ def window_limit(expression: sp.Expr) -> sp.Expr:
     """
     decay = sp.exp(-WINDOW * THETA)
     powers = [(N ** (1 - GAMMA * THETA), decay), (N ** (-GAMMA * THETA), decay / N)]
-    return sp.simplify(
-        sp.limit(expression.subs(powers).subs(GAMMA, 1 / THETA + WINDOW / sp.log(N)), N, sp.oo)
-    )
+    return sp.simplify(sp.limit(expression.subs(powers).subs(GAMMA, 1 / THETA + WINDOW / sp.log(N)), N, sp.oo))
 
 
 def _limit(expression: sp.Expr, gamma: sp.Expr) -> sp.Expr:

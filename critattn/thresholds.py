@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from critattn import criticality
-from critattn.attention import Attention, map_row_blocks
+from critattn.attention import MEMORY_BYTES, Attention, block_rows, map_row_blocks
 from critattn.criticality import Threshold
 from critattn.errors import DomainError
-from critattn.gradient import MEMORY_BYTES, block_rows
 from critattn.measurement import measure, row_values
 from critattn.protocols import Array, Estimate, precision, refuse_tracers
 from critattn.scaling import LogN

@@ -88,7 +88,7 @@ class Tokens:
 
 @pytree(meta=("n",))
 class RandomScores:
-    """Scores `s_ii = 1, s_ij = rho + tau g_ij` with g i.i.d. N(0, 1) [derived, docs/theory.md section 9].
+    """Scores `s_ij = rho + tau g_ij` with g i.i.d. N(0, 1), and `s_ii = own` [derived, docs/theory.md section 9].
 
     Rows are generated when asked for, each from its own key, so blocks of any size see the same matrix.
 
@@ -97,12 +97,14 @@ class RandomScores:
         rho: mean of the off-diagonal scores.
         tau: their standard deviation.
         n: number of tokens.
+        own: the score of a token with itself; None draws it like the others (random energies, section 5).
     """
 
     key: Array
     rho: Array | float
     tau: Array | float
     n: int
+    own: Array | float | None = 1.0
 
     @property
     def d(self) -> int:
@@ -113,8 +115,9 @@ class RandomScores:
         """Scores of the queries at these positions, (rows, n)."""
         keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, positions)
         noise = jax.vmap(lambda key: jax.random.normal(key, (self.n,)))(keys)
-        own = positions[:, None] == jnp.arange(self.n)[None, :]
-        return jnp.where(own, 1.0, self.rho + self.tau * noise)
+        scores = self.rho + self.tau * noise
+        diagonal = positions[:, None] == jnp.arange(self.n)[None, :]
+        return scores if self.own is None else jnp.where(diagonal, self.own, scores)
 
 
 def normalise(vectors: Array) -> Array:
@@ -205,8 +208,18 @@ def _gaussian_parts(key: Array, n: int, d: int) -> tuple[Array, Array]:
     return common / np.sqrt(d), noise.reshape(-1, d)[:n] / np.sqrt(d)
 
 
-def random_scores(key: Array | int, n: int, *, rho: float, tau: float) -> RandomScores:
-    """Random scores on top of a common geometry: `s_ii = 1, s_ij = rho + tau g_ij` [docs/theory.md section 9].
+def random_scores(
+    key: Array | int, n: int, *, rho: float = 0.0, tau: float = 1.0, own: float | None = 1.0
+) -> RandomScores:
+    """Random scores on top of a common geometry: `s_ii = own, s_ij = rho + tau g_ij` [docs/theory.md section 9].
+
+    Args:
+        key: random key, or an integer seed.
+        n: number of tokens.
+        rho: mean of the off-diagonal scores, in [-1, 1].
+        tau: their standard deviation, at least 0.
+        own: the score of a token with itself. None draws it like the others; with rho = 0 and tau = 1 a row is then
+            the random energy model [docs/theory.md section 5].
 
     Raises:
         DomainError: for n < 1, rho outside [-1, 1] or negative tau.
@@ -216,7 +229,7 @@ def random_scores(key: Array | int, n: int, *, rho: float, tau: float) -> Random
         raise DomainError.of("rho", rho, "in [-1, 1]")
     if not 0 <= tau < np.inf:
         raise DomainError.of("tau", tau, "at least 0 and finite")
-    return RandomScores(jax.random.key(key) if isinstance(key, int) else key, rho, tau, n)
+    return RandomScores(jax.random.key(key) if isinstance(key, int) else key, rho, tau, n, own)
 
 
 def from_array(vectors: ArrayLike, *, label: str = "tokens", normalised: bool = True) -> Tokens:

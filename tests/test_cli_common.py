@@ -128,7 +128,7 @@ def test_a_default_further_down_does_not_undo_an_option():
         (("values", "--gamma", "0:4"), ["--gamma", "start:stop:points"]),
         (("values", "--gamma", "1,,2"), ["--gamma", "empty item"]),
         (("values", "--gama", "1"), ["--gama", "--gamma"]),
-        (("values", "--seed", "-1"), ["--seed", "-1", "x>=0"]),
+        (("values", "--seed", "-1"), ["--seed", "-1", "0<=x<="]),
         (("values", "--dtype", "float16"), ["--dtype", "float16", "float32"]),
         (("valuse",), ["valuse"]),
         (("fail",), ["WHAT"]),

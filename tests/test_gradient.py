@@ -113,10 +113,12 @@ def test_profile_is_the_squared_norm_of_each_row_of_the_jacobian():
     n, d = 10, 4
     x = oracles.gaussian_tokens(5, n, d, 0.5)
     full = oracles.jacobian(x, 2.0 * np.log(n), 0.3, 1.0, causal=True).reshape(n, d, n * d)
-    layer = batch(ca.Attention(ca.LogN(2.0), mask=ca.Causal()))
-    with precision("float64"):
-        found = gradient.row_profiles(layer, ca.Tokens(x), np.array([0, 3, 9]), identity_weight=0.3)["value"][0]
-    np.testing.assert_allclose(found, np.sum(full**2, axis=(1, 2))[[0, 3, 9]], rtol=1e-12)
+    layer = ca.Attention(ca.LogN(2.0), mask=ca.Causal())
+    found, errors = gradient.query_profile(layer, ca.Tokens(x), identity_weight=0.3)
+    np.testing.assert_allclose(found, np.sum(full**2, axis=(1, 2)), rtol=1e-12)
+    np.testing.assert_array_equal(errors, 0)
+    with pytest.raises(DomainError, match="normalised"):
+        gradient.query_profile(layer, tokens.from_array(x, normalised=False))
 
 
 def test_probes_are_unbiased_with_an_honest_standard_error():

@@ -32,6 +32,7 @@ RANKS = {
     "thresholds": 3,
     "blindness": 3,
     "comparison": 4,
+    "diagnosis": 4,
     "datasets": 4,
     "storage": 4,
     "plotting": 4,

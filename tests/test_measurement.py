@@ -187,6 +187,19 @@ def test_random_scores_have_weights_but_no_pairs():
         ca.measure(ca.Attention(ca.LogN(2.0)), scores, ["angle_ratio"])
 
 
+@pytest.mark.parametrize("reduced_beta", [0.5, 1.0, 2.0])
+def test_random_energies_against_the_exact_integral(reduced_beta):
+    # rows are independent: 8 matrices of 512 rows give a mean with a standard error to compare with, 4 sigma
+    n = 512
+    beta = reduced_beta * float(ca.theory.random_energy.critical_beta(np.log(n)))
+    layer = ca.Attention(ca.InverseTemperature(beta))
+    draws = (tokens.random_scores(seed, n, rho=0.0, tau=1.0, own=None) for seed in range(8))
+    rows = np.concatenate([row_values(layer, scores, "sum_of_squares") for scores in draws])
+    exact = ca.theory.random_energy.sum_of_squares(beta, np.log(n))
+    assert abs(rows.mean() - exact) < 4 * rows.std() / np.sqrt(rows.size)
+    assert rows.std() / np.sqrt(rows.size) < 0.03 * exact
+
+
 def test_users_can_bring_an_observable():
     sharpness = Observable(
         name="top_two",

@@ -101,7 +101,7 @@ def _global_options() -> list[click.Parameter]:
 
     return [
         option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else."),
-        option("--seed", type=click.IntRange(min=0), help="Seed of everything random.  [default: 0]"),
+        option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of everything random.  [default: 0]"),
         option("--dtype", type=click.Choice(["float32", "float64"]), help="Precision."),
         option("-q", "--quiet", is_flag=True, help="No progress and no warnings."),
         option("-v", "--verbose", count=True, help="Log on stderr; twice for more."),

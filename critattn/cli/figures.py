@@ -29,13 +29,13 @@ def command(
     run: bool,
     store: str | None,
 ) -> None:
-    r"""Draw figures from the data in the store; all of them without a NAME.
+    """Draw figures from the data in the store; all of them without a NAME.
 
     Each figure comes with its caption (.md), which says where the data come from.
 
-    \b
-    Examples: critattn figures angle_ratio --format pdf
-              critattn figures --run --out figures_out
+    Example: critattn figures angle_ratio --format pdf
+
+    Example: critattn figures --run --out figures_out
     """
     from critattn import rooms
     from critattn.plotting import parse_formats

@@ -24,6 +24,7 @@ GRADIENT = ("gradient_norm_squared", "gradient_norm")
 EXACT_OPERATIONS = 1e11
 OPERATOR_SIZE = 65_536
 PROBES = 4
+LARGEST_BETA = {"float32": 1e18, "float64": 1e150}
 
 
 @click.command(cls=Command)
@@ -62,6 +63,7 @@ def command(settings: Settings, **options: Any) -> None:
     _check_options(options)
     source = _tokens(options, settings.seed)
     found = {"n": source.n, "d": source.d, **_temperatures(options, source.n)}
+    _check_beta(options, source.n, settings.dtype_or("float64"))
     found |= _observables(settings, options, source, found)
     found |= _half_weight(settings, options, source, found)
     emit(settings, found, lambda: _for_people(found, source.label))
@@ -72,13 +74,17 @@ def _check_options(options: dict[str, Any]) -> None:
         raise click.UsageError("give either a FILE or --tokens near-simplex --n N --d D --rho R")
     if (options["gamma"] is None) == (options["beta"] is None):
         raise click.UsageError("give either --gamma or --beta")
+    if options["beta"] is not None and options["law"] != "log-n":
+        raise click.UsageError("--law is for --gamma; --beta is the inverse temperature itself")
     generated = ("n", "d", "rho")
     missing = [name for name in generated if options["tokens"] and options[name] is None]
     if missing:
         raise click.UsageError(f"--{missing[0]} is missing; --tokens {options['tokens']} needs --n, --d and --rho")
-    for name in (*generated, "fix_common"):
-        if options["file"] is not None and options[name]:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for generated tokens; a FILE brings its own")
+    for name in generated:
+        if options["file"] is not None and options[name] is not None:
+            raise click.UsageError(f"--{name} is for generated tokens; a FILE brings its own")
+    if options["fix_common"] and options["tokens"] != "near-simplex":
+        raise click.UsageError("--fix-common is for --tokens near-simplex; others have no common direction")
     if options["length"] and not options["causal"]:
         raise click.UsageError("--length is for --causal; without a mask every row sees all n keys")
     if options["length"] == "row" and options["beta"] is not None:
@@ -92,8 +98,8 @@ def _tokens(options: dict[str, Any], seed: int) -> Any:
     if options["file"] is not None:
         rows, tensor = options["rows"], options["tensor"]
         return tokens.load(options["file"], tensor=tensor, rows=rows, normalised=normalised)
-    if options["tensor"] or options["rows"]:
-        raise click.UsageError("--tensor and --rows are for a FILE")
+    if options["tensor"] is not None or options["rows"] is not None:
+        raise click.UsageError("--tensor and --rows are for a FILE; generated tokens are --n of them")
     n, d, rho = _whole("n", options["n"]), _whole("d", options["d"]), options["rho"]
     if options["tokens"] == "simplex":
         made = tokens.simplex(n, d, rho=rho)
@@ -114,6 +120,16 @@ def _temperatures(options: dict[str, Any], n: int) -> dict[str, float | None]:
         return {"gamma": options["beta"] / log_n if log_n else None, "beta": options["beta"]}
     beta = None if options["length"] == "row" else options["gamma"] * log_n
     return {"gamma": options["gamma"], "beta": beta}
+
+
+def _check_beta(options: dict[str, Any], n: int, dtype: str) -> None:
+    """Refuse an inverse temperature whose square, which enters the gradient, is beyond the dtype."""
+    name = "gamma" if options["beta"] is None else "beta"
+    beta = options[name] * (math.log(n) if name == "gamma" else 1)
+    largest = LARGEST_BETA[dtype]
+    if not abs(beta) <= largest:
+        formula = "gamma log n" if name == "gamma" else "beta"
+        raise SpecError(f"--{name} = {options[name]:g} at n = {n}: allowed in {dtype}: |{formula}| up to {largest:g}")
 
 
 def _layer(options: dict[str, Any]) -> Any:

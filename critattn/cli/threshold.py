@@ -85,12 +85,11 @@ def for_people(records: Sequence[Mapping[str, Any]], scaling: Sequence[Mapping[s
         for record in records
     ]
     columns = ("tokens", "threshold in gamma", "measured", "std. error", "predicted", "predictor", "verdict")
-    made = [table(columns, rows)]
-    if scaling:
-        lines = [(one["quantity"].replace("_", " "), one["rho"], *(one[key] for key in SCALING)) for one in scaling]
-        heading = "Finite-size scaling of the simplex, linear in 1/log n"
-        made.append(table(SCALING_HEADINGS, lines, title=heading))
-    return Lines(*made)
+    lines = [(one["quantity"].replace("_", " "), one["rho"], *(one[key] for key in SCALING)) for one in scaling]
+    heading = "Finite-size scaling of the simplex, linear in 1/log n"
+    before = [table(SCALING_HEADINGS, lines, title=heading)] if scaling else []
+    # what the command is for comes last, where a terminal shows it
+    return Lines(*before, table(columns, rows))
 
 
 def quantity(record: Mapping[str, Any]) -> str:

@@ -106,16 +106,12 @@ def _checked_curves(
 ) -> _Curves:
     y, n = np.asarray(values, dtype=float), np.asarray(sizes, dtype=float)
     if y.ndim != 2 or n.shape != y.shape[:1] or len(n) < 2 or y.shape[1] < 3:
-        raise DomainError.of(
-            "values", y.shape, "(sizes, control values), at least 2 sizes of at least 3 values"
-        )
+        raise DomainError.of("values", y.shape, "(sizes, control values), at least 2 sizes of at least 3 values")
     try:
         x = np.broadcast_to(np.asarray(control, dtype=float), y.shape)
         e = None if errors is None else np.broadcast_to(np.asarray(errors, dtype=float), y.shape)
     except ValueError:
-        raise DomainError(
-            "control, errors: must have the shape of the values, or of one row of them"
-        ) from None
+        raise DomainError("control, errors: must have the shape of the values, or of one row of them") from None
     if not (np.all(np.isfinite(y)) and np.all(np.diff(x, axis=1) > 0)):
         raise DomainError("control, values: must be finite, the control ascending")
     if e is not None and not np.all(e > 0):
@@ -125,11 +121,7 @@ def _checked_curves(
         raise DomainError.of("scale(sizes)", s, "positive, with at least two distinct values")
     degree = _degree(y.shape[1], e)
     splines = [interpolate.make_interp_spline(row, curve, k=degree) for row, curve in zip(x, y, strict=True)]
-    bases = (
-        [interpolate.make_interp_spline(row, np.eye(len(row)), k=degree) for row in x]
-        if e is not None
-        else []
-    )
+    bases = [interpolate.make_interp_spline(row, np.eye(len(row)), k=degree) for row in x] if e is not None else []
     return _Curves(x, y, e, s, splines, bases)
 
 
@@ -157,9 +149,7 @@ def _minimise(curves: _Curves, start: np.ndarray, fit_exponent: bool, *, toleran
     return np.concatenate([best.x, start[free:]])
 
 
-def _spread(
-    curves: _Curves, best: np.ndarray, fit_exponent: bool, *, resamples: int, seed: int
-) -> np.ndarray:
+def _spread(curves: _Curves, best: np.ndarray, fit_exponent: bool, *, resamples: int, seed: int) -> np.ndarray:
     """Standard deviation of the fit when the errors are drawn once more on top of the data.
 
     Linear propagation is 20 % low at errors of 1 %: the slopes of the interpolants are noisy themselves.
@@ -224,9 +214,7 @@ def data_collapse(
     curves = _checked_curves(control, sizes, values, errors=errors, scale=scale)
     start = _grid_start(curves, exponent, fit_exponent)
     if start is None:
-        return Collapse(
-            None, None, None, None, None, 0, False, "the scaled curves overlap too little, or are flat"
-        )
+        return Collapse(None, None, None, None, None, 0, False, "the scaled curves overlap too little, or are flat")
     fitted = _minimise(curves, start, fit_exponent, tolerance=1e-10)
     critical, power = map(float, fitted)
     distance, variance, value = curves.residuals(critical, power)

@@ -64,9 +64,7 @@ def _check_search(bracket: Sequence[float], level: float, tolerance: float, expa
         raise DomainError.of("expand_to", expand_to, f"finite and at least the upper end {bracket[1]:.6g}")
 
 
-def _crossed_intervals(
-    points: list[float], excess: list[float], increasing: bool | None
-) -> list[tuple[float, float]]:
+def _crossed_intervals(points: list[float], excess: list[float], increasing: bool | None) -> list[tuple[float, float]]:
     """Neighbouring points between which the sign changes, upwards or downwards as asked; 0 counts as above."""
     steps = pairwise(zip(points, excess, strict=True))
     found = [(x, y, g >= 0) for (x, f), (y, g) in steps if (f >= 0) != (g >= 0)]

@@ -36,9 +36,7 @@ def _curve(
     """The three as float arrays of one length, in ascending order of the control."""
     x, y = np.asarray(control, dtype=float), np.asarray(values, dtype=float)
     if x.ndim != 1 or x.shape != y.shape or len(x) < least:
-        raise DomainError.of(
-            "control, values", (x.shape, y.shape), f"two vectors of one length, at least {least}"
-        )
+        raise DomainError.of("control, values", (x.shape, y.shape), f"two vectors of one length, at least {least}")
     e = None if errors is None else np.asarray(errors, dtype=float)
     if e is not None and (e.shape != x.shape or not np.all(e > 0)):
         raise DomainError("errors: must be positive and as many as the values (None for data without errors)")
@@ -70,9 +68,7 @@ def _peak_error(x: np.ndarray, y: np.ndarray, errors: np.ndarray, derivative: np
     return float(np.sqrt(variance))
 
 
-def susceptibility(
-    control: ArrayLike, values: ArrayLike, *, errors: ArrayLike | None = None
-) -> Susceptibility:
+def susceptibility(control: ArrayLike, values: ArrayLike, *, errors: ArrayLike | None = None) -> Susceptibility:
     """Derivative of an order parameter in its control parameter, and where it peaks.
 
     Second-order differences on any grid; errors of the points are taken as independent.
@@ -123,9 +119,7 @@ class Extrapolation:
     reason: str = ""
 
 
-def finite_size_scaling(
-    log_n: ArrayLike, thresholds: ArrayLike, *, errors: ArrayLike | None = None
-) -> Extrapolation:
+def finite_size_scaling(log_n: ArrayLike, thresholds: ArrayLike, *, errors: ArrayLike | None = None) -> Extrapolation:
     """Extrapolate thresholds to infinite n by weighted least squares: gamma(n) = limit + slope/log n.
 
     Holds for the simplex and at fixed d/log n; at fixed d there is no limit to extrapolate to.
@@ -156,6 +150,4 @@ def finite_size_scaling(
     covariance = np.linalg.inv(design.T @ design) * (chi if e is None else 1.0)
     limit_error, slope_error = np.sqrt(np.diag(covariance))
     chi_squared = None if e is None else chi
-    return Extrapolation(
-        float(limit), float(slope), float(limit_error), float(slope_error), chi_squared, True
-    )
+    return Extrapolation(float(limit), float(slope), float(limit_error), float(slope_error), chi_squared, True)

@@ -84,9 +84,7 @@ def _mean_curve(row_curves: Callable[[float], np.ndarray]) -> Callable[[float], 
     return curve
 
 
-def _resampled_roots(
-    matrix: np.ndarray, control: np.ndarray, level: float, *, resamples: int, seed: int
-) -> np.ndarray:
+def _resampled_roots(matrix: np.ndarray, control: np.ndarray, level: float, *, resamples: int, seed: int) -> np.ndarray:
     """Roots of resampled means (points, rows), by least-squares lines through the points."""
     rows = matrix.shape[1]
     counts = np.random.default_rng(seed).multinomial(rows, np.full(rows, 1 / rows), size=resamples)

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from critattn import layers, normalisers, observables, thresholds
-from critattn.attention import MASKS, Attention
+from critattn.attention import MASKS, MEMORY_BYTES, Attention
 from critattn.attention import mask as mask_of
 from critattn.errors import SpecError
-from critattn.gradient import MEMORY_BYTES
 from critattn.protocols import DTYPES
 from critattn.scaling import LogN
 from critattn.scaling import length as length_of
 from critattn.storage import canonical_json, content_hash
 from critattn.sweeps import fields
+from critattn.tokens import MAX_ENTRIES
 
 Mode = Literal["curve", "depth", "threshold"]
 KINDS = ("simplex", "near-simplex", "random-scores", "file")
@@ -248,6 +248,9 @@ def _check_scores_suffice(spec: SweepSpec) -> None:
 
 def _check_ranges(spec: SweepSpec) -> None:
     for n in spec.axes.n:
+        for d in (n,) if isinstance(spec.axes.d, str) else spec.axes.d:
+            if n * d > MAX_ENTRIES:
+                raise SpecError(f"axes.d: {d} at n = {n}; allowed in a simulation: n d up to {MAX_ENTRIES:.3g}")
         lowest = -1.0 / (n - 1) if n > 1 else -1.0
         low = {"simplex": lowest, "random-scores": -1.0}.get(spec.tokens.kind, 0.0)
         for rho in spec.axes.rho:

@@ -178,11 +178,7 @@ def row_disorder_leading(rho: ArrayLike, log_n: ArrayLike, d: ArrayLike) -> Numb
 
     Source: [derived, docs/theory.md (4.9)], heuristic: low by 12 to 20 % at d <= 48.
     """
-    return (
-        gaussian_gamma(rho, log_n, d)
-        * np.sqrt(row_mean_variance(rho, d))
-        / (1 - np.asarray(rho, dtype=float))
-    )
+    return gaussian_gamma(rho, log_n, d) * np.sqrt(row_mean_variance(rho, d)) / (1 - np.asarray(rho, dtype=float))
 
 
 def width(rho: ArrayLike, log_n: ArrayLike) -> Numbers:

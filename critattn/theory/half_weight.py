@@ -44,9 +44,7 @@ class HalfWeight:
     nodes: int
 
 
-def checked(
-    rho: ArrayLike, log_n: ArrayLike, d: ArrayLike = 2.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def checked(rho: ArrayLike, log_n: ArrayLike, d: ArrayLike = 2.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The three as arrays, after a check of their ranges.
 
     Raises:
@@ -217,9 +215,7 @@ def solve_half_weight(
     return HalfWeight(gamma, 0.0, 0) if gamma <= gamma_max else HalfWeight(np.nan, np.nan, 0)
 
 
-def half_weight_gamma(
-    rho: ArrayLike, log_n: ArrayLike, d: ArrayLike, *, gamma_max: float = 1000.0
-) -> Numbers:
+def half_weight_gamma(rho: ArrayLike, log_n: ArrayLike, d: ArrayLike, *, gamma_max: float = 1000.0) -> Numbers:
     """Gamma at which the mean over rows of the self weight is 1/2, at |z_0|^2 equal to its mean.
 
     (n-1) M_d(beta) = e^beta at rho = 0; else E_a[1/(1 + T(a, gamma))] = 1/2 with
@@ -247,9 +243,7 @@ def half_weight_gamma(
     return elementwise(solve, rho, log_n, d)
 
 
-def median_half_weight_gamma(
-    rho: ArrayLike, log_n: ArrayLike, d: ArrayLike, *, gamma_max: float = 1000.0
-) -> Numbers:
+def median_half_weight_gamma(rho: ArrayLike, log_n: ArrayLike, d: ArrayLike, *, gamma_max: float = 1000.0) -> Numbers:
     """Gamma at which the self weight of the median row is 1/2: T(median a, gamma) = 1.
 
     The same as `half_weight_gamma` at rho = 0, where all rows are alike.

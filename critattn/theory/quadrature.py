@@ -24,9 +24,7 @@ def elementwise(function: Callable[..., float], *arguments: ArrayLike) -> Number
         *arguments: scalars or arrays of broadcastable shapes.
     """
     arrays = np.broadcast_arrays(*(np.asarray(argument, dtype=float) for argument in arguments))
-    values = [
-        function(*map(float, items)) for items in zip(*(array.ravel() for array in arrays), strict=True)
-    ]
+    values = [function(*map(float, items)) for items in zip(*(array.ravel() for array in arrays), strict=True)]
     return values[0] if arrays[0].ndim == 0 else np.reshape(values, arrays[0].shape)
 
 
@@ -242,12 +240,7 @@ class CommonDirection:
         """Logarithm of the density of the angle in (0, pi), up to a constant."""
         q, top = np.arcsinh(self.ratio * np.cos(angle)), np.arcsinh(self.ratio)
         radial = self.d * (q - top + (np.exp(2 * q) - np.exp(2 * top)) / 2)
-        return (
-            (self.d - 2) * np.log(np.sin(angle))
-            + radial
-            - np.log1p(np.exp(2 * q)) / 2
-            + self.remainder(q / top)
-        )
+        return (self.d - 2) * np.log(np.sin(angle)) + radial - np.log1p(np.exp(2 * q)) / 2 + self.remainder(q / top)
 
     @functools.cached_property
     def window(self) -> tuple[float, float]:

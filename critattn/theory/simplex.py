@@ -283,9 +283,7 @@ def half_angle_residual(
     return as_value(np.where(np.isnan(root), np.nan, ratio - 0.5))
 
 
-def _angle_ratio(
-    state: SimplexState, e: NDArray[np.float64], kappa: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _angle_ratio(state: SimplexState, e: NDArray[np.float64], kappa: NDArray[np.float64]) -> NDArray[np.float64]:
     zero_sum_share = -state.theta * np.expm1(-state.log_n)
     # scaled by sqrt(mu) before squaring: e may be 1e-300 where mu is too
     with np.errstate(all="ignore"):

@@ -144,9 +144,7 @@ def output_cosine_limit(
 
     Source: [Chen 2025, Thm 2.1; with residual derived, docs/theory.md (1.9)-(1.11)].
     """
-    ratio = angle_ratio_limit(
-        gamma, rho, identity_weight=identity_weight, attention_weight=attention_weight, norm=norm
-    )
+    ratio = angle_ratio_limit(gamma, rho, identity_weight=identity_weight, attention_weight=attention_weight, norm=norm)
     return as_value(1 - (1 - np.asarray(rho, dtype=float)) * ratio)
 
 

@@ -166,9 +166,7 @@ def simplex_state(gamma: ArrayLike, rho: ArrayLike, log_n: ArrayLike) -> Simplex
     gained = beta * theta
     contrast = np.where(gained > -1, -own * np.expm1(-np.maximum(gained, -1.0)), own - cross)
     contrast = np.where(log_n > 0, contrast, 1.0)
-    return SimplexState(
-        beta, rho, theta, log_n, mu, own=own, rest=expit(-advantage), cross=cross, contrast=contrast
-    )
+    return SimplexState(beta, rho, theta, log_n, mu, own=own, rest=expit(-advantage), cross=cross, contrast=contrast)
 
 
 def update_scales(

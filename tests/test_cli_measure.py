@@ -1,0 +1,442 @@
+"""`critattn measure`: every key, against closed forms, brute force and the package's own functions; bad input."""
+
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import oracles
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save_file
+
+import critattn as ca
+from critattn import tokens
+from critattn.cli import main
+from critattn.cli import measure as module
+from critattn.scaling import InverseTemperature
+from critattn.theory import simplex
+
+KEYS = {
+    "schema_version",
+    "n",
+    "d",
+    "beta",
+    "angle_ratio",
+    "angle_ratio_of_means",
+    "excluded_pairs",
+    "self_weight",
+    "entropy",
+    "participation_ratio",
+    "gradient_norm_squared",
+    "gradient_norm",
+    "operator_norm",
+    "effective_rho",
+    "half_weight_gamma",
+}
+GENERATED = ["--tokens", "near-simplex", "--n", "40", "--d", "8", "--rho", "0.4"]
+GAMMA = ["--gamma", "1.2"]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*args, code=0):
+    result = CliRunner().invoke(main, ["measure", *map(str, args)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def refuse_constant(name):
+    raise AssertionError(f"{name} in JSON")
+
+
+def found(*args):
+    result = run(*args, "--json")
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout, parse_constant=refuse_constant)
+
+
+def refused(*args, parts=()):
+    result = run(*args, code=2)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert "Traceback" not in line
+    for part in parts:
+        assert part in line, line
+
+
+def save_npy(array, name="x.npy"):
+    np.save(name, array)
+    return name
+
+
+def raw_weights(vectors, beta):
+    logits = beta * vectors @ vectors.T
+    masses = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return masses / masses.sum(axis=1, keepdims=True)
+
+
+def test_the_promised_keys_are_there_and_hold_what_measure_gives():
+    report = found(*GENERATED, "--gamma", "1.7", "--seed", "3")
+    assert set(report) >= KEYS
+    assert report["schema_version"] == 1
+    assert (report["n"], report["d"], report["gamma"]) == (40, 8, 1.7)
+    assert report["beta"] == pytest.approx(1.7 * np.log(40), rel=1e-15)
+    made = tokens.near_simplex(3, 40, 8, rho=0.4)
+    names = [*module.SHOWN, *module.GRADIENT, "operator_norm"]
+    for name, estimate in ca.measure(ca.Attention(ca.LogN(1.7)), made, names).items():
+        assert report[name] == estimate.value, name
+        assert f"{name}_se" not in report
+    located = ca.half_weight(made)
+    assert report["half_weight_gamma"] == located.critical
+    assert report["half_weight_gamma_se"] == located.standard_error
+    assert report["predictor"] == "common direction (4.7)"
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.0, 1.0), (1.0, 0.5)])
+def test_a_simplex_has_the_closed_forms(a, b):
+    n, d, rho, gamma = 24, 30, 0.3, 1.2
+    weights = ["--identity-weight", a, "--attention-weight", b]
+    report = found("--tokens", "simplex", "--n", n, "--d", d, "--rho", rho, "--gamma", gamma, *weights)
+    where, mixing = (gamma, rho, np.log(n)), {"identity_weight": a, "attention_weight": b}
+    expected = {
+        **{name: getattr(simplex, name)(*where) for name in ("self_weight", "entropy", "participation_ratio")},
+        **{name: getattr(simplex, name)(*where, **mixing) for name in ("angle_ratio", "output_cosine")},
+        "angle_ratio_of_means": simplex.angle_ratio(*where, **mixing),
+        "gradient_norm_squared": simplex.gradient_norm_squared(*where, log_d=np.log(d), **mixing),
+        "gradient_norm": simplex.gradient_norm(*where, log_d=np.log(d), **mixing),
+        "effective_rho": rho,
+    }
+    for name, value in expected.items():
+        assert report[name] == pytest.approx(float(value), rel=1e-12), name
+    dense = np.linalg.svd(
+        oracles.jacobian(ca.simplex(n, d, rho=rho).vectors, gamma * np.log(n), a, b), compute_uv=False
+    )
+    assert report["operator_norm"] == pytest.approx(dense[0], rel=1e-9)
+    assert report["half_weight_gamma"] == pytest.approx(float(simplex.half_weight_gamma(rho, np.log(n))), rel=1e-9)
+    assert "half_weight_gamma_se" not in report
+    assert report["verdict"] == "agrees"
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "csv", "safetensors"])
+def test_the_reference_set_from_every_format(suffix):
+    x, name = oracles.sine_tokens(), f"sine.{suffix}"
+    extra = []
+    if suffix == "npy":
+        np.save(name, x)
+    elif suffix == "npz":
+        np.savez(name, other=np.ones((3, 3)), x=x)
+        extra = ["--tensor", "x"]
+    elif suffix == "csv":
+        np.savetxt(name, x, delimiter=",", fmt="%.17g")
+    else:
+        save_file({"x": x, "bias": x[0].copy()}, name)
+    report = found(name, *GAMMA, *extra)
+    assert report["angle_ratio"] == pytest.approx(0.783493123759, abs=6e-13)
+    assert report["angle_ratio_of_means"] == pytest.approx(0.902551228471, abs=6e-13)
+    assert report["self_weight"] == pytest.approx(0.519168471098, abs=6e-13)
+    assert report["gradient_norm_squared"] == pytest.approx(7.878450880922, abs=6e-12)
+    assert report["gradient_norm"] == pytest.approx(7.878450880922 / 40, abs=2e-13)
+    assert report["operator_norm"] == pytest.approx(0.963965088770, abs=6e-10)
+
+
+def test_residual_and_causal_reference_numbers():
+    name = save_npy(oracles.sine_tokens())
+    residual = found(name, *GAMMA, "--identity-weight", "1", "--attention-weight", "0.5")
+    assert residual["gradient_norm_squared"] == pytest.approx(55.652636441475, abs=6e-12)
+    assert residual["operator_norm"] == pytest.approx(1.479044215231, abs=6e-10)
+    causal = found(name, *GAMMA, "--causal")
+    assert causal["gradient_norm_squared"] == pytest.approx(11.030555079791, abs=6e-12)
+    assert causal["operator_norm"] == pytest.approx(1.079012898851, abs=6e-10)
+    assert causal["beta"] == pytest.approx(1.2 * np.log(8), rel=1e-15)
+    assert causal["predicted_half_weight_gamma"] is None
+
+
+def test_beta_stands_for_gamma():
+    name = save_npy(oracles.gaussian_tokens(0, 20, 6, 0.3))
+    by_gamma, by_beta = found(name, "--gamma", "1.5"), found(name, "--beta", 1.5 * np.log(20))
+    assert by_beta["beta"] == pytest.approx(by_gamma["beta"], rel=1e-15)
+    assert by_beta["gamma"] == pytest.approx(1.5, rel=1e-14)
+    for key in KEYS - {"beta", "schema_version"}:
+        assert by_beta[key] == pytest.approx(by_gamma[key], rel=1e-9), key
+
+
+def test_length_row_has_no_single_beta():
+    x = oracles.gaussian_tokens(1, 20, 6, 0.3)
+    name = save_npy(x)
+    report = found(name, "--gamma", "1.5", "--causal", "--length", "row")
+    assert report["beta"] is None
+    beta = (1.5 * np.log(np.arange(1, 21)))[:, None]
+    weights = oracles.softmax_weights(x, beta[:, 0], causal=True)
+    assert report["self_weight"] == pytest.approx(np.diag(weights).mean(), rel=1e-12)
+    other = found(name, "--gamma", "1.5", "--causal", "--length", "sequence")
+    assert other["self_weight"] == pytest.approx(
+        np.diag(oracles.softmax_weights(x, 1.5 * np.log(20), causal=True)).mean(), rel=1e-12
+    )
+
+
+def test_tokens_that_are_not_normalised():
+    x = oracles.gaussian_tokens(2, 15, 4, 0.3)
+    report = found(save_npy(x), "--beta", "0.9", "--no-normalise")
+    weights = raw_weights(x, 0.9)
+    assert report["self_weight"] == pytest.approx(np.diag(weights).mean(), rel=1e-12)
+    assert report["participation_ratio"] == pytest.approx((1 / (weights**2).sum(axis=1)).mean(), rel=1e-12)
+    assert (report["gradient_norm"], report["gradient_norm_squared"]) == (None, None)
+    assert report["operator_norm"] > 0
+    assert report["verdict"] is None
+
+
+def test_a_sample_of_rows_has_standard_errors():
+    report = found(*GENERATED, *GAMMA, "--sample-rows", "12", "--seed", "5")
+    made = tokens.near_simplex(5, 40, 8, rho=0.4)
+    again = ca.measure(ca.Attention(ca.LogN(1.2)), made, module.SHOWN, sample_rows=12, seed=5)
+    for name in ("self_weight", "entropy", "participation_ratio", "angle_ratio", "angle_ratio_of_means"):
+        assert (report[name], report[f"{name}_se"]) == (again[name].value, again[name].standard_error)
+    assert report["gradient_norm_se"] > 0
+    assert report["gradient_norm_squared_se"] == pytest.approx(320 * report["gradient_norm_se"])
+    assert found(*GENERATED, *GAMMA, "--sample-rows", "12", "--seed", "6")["self_weight"] != report["self_weight"]
+
+
+def test_the_costly_gradient_is_estimated_unless_exact(monkeypatch):
+    exact = found(*GENERATED, "--gamma", "2")
+    assert "gradient_norm_se" not in exact
+    monkeypatch.setattr(module, "EXACT_OPERATIONS", 1.0)
+    estimated = found(*GENERATED, "--gamma", "2")
+    error = estimated["gradient_norm_se"]
+    assert 0 < error < 0.1 * exact["gradient_norm"]
+    assert abs(estimated["gradient_norm"] - exact["gradient_norm"]) < 5 * error
+    forced = found(*GENERATED, "--gamma", "2", "--exact")
+    assert "gradient_norm_se" not in forced
+    assert forced["gradient_norm"] == exact["gradient_norm"]
+
+
+def test_the_limit_of_exact_work_is_the_stated_one():
+    assert module.EXACT_OPERATIONS == 1e11
+    assert module.OPERATOR_SIZE == 65_536
+
+
+def test_the_operator_norm_of_large_tokens_is_for_the_asking(monkeypatch):
+    monkeypatch.setattr(module, "OPERATOR_SIZE", 319)
+    assert found(*GENERATED, *GAMMA)["operator_norm"] is None
+    assert found(*GENERATED, *GAMMA, "--operator-norm")["operator_norm"] > 0
+
+
+def test_float32_is_close_to_float64():
+    double, single = (found(*GENERATED, "--gamma", "2", "--dtype", kind) for kind in ("float64", "float32"))
+    for key in KEYS - {"schema_version"}:
+        assert single[key] == pytest.approx(double[key], rel=5e-4), key
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-12)])
+@pytest.mark.parametrize("beta", [1e2, 1e4, 1e6])
+def test_rows_that_attend_to_themselves_alone_keep_their_gradient(dtype, tolerance, beta):
+    # terms of the size beta^2 would have to cancel where the own key is not left out
+    x = oracles.gaussian_tokens(0, 12, 4, 0.3)
+    report = found(save_npy(x), "--beta", beta, "--dtype", dtype)
+    expected = np.sum(oracles.jacobian(x, beta, 0.0, 1.0) ** 2)
+    assert report["gradient_norm_squared"] == pytest.approx(expected, rel=tolerance)
+
+
+def test_equal_tokens_are_counted():
+    x = oracles.gaussian_tokens(3, 12, 5, 0.2)
+    x[3] = x[7]
+    x[5] = 2 * x[7]
+    assert found(save_npy(x), *GAMMA)["excluded_pairs"] == 3
+    all_equal = found(save_npy(np.ones((4, 3))), *GAMMA)
+    assert (all_equal["excluded_pairs"], all_equal["angle_ratio"]) == (6, None)
+    assert (all_equal["half_weight_gamma"], all_equal["verdict"]) == (None, None)
+    assert "self weight" in all_equal["half_weight_reason"]
+
+
+def test_the_smallest_tokens():
+    one = found(save_npy(np.array([[3.0, 4.0]])), *GAMMA)
+    assert (one["n"], one["beta"], one["self_weight"]) == (1, 0, 1)
+    assert one["half_weight_gamma"] is None
+    line = found(save_npy(np.array([[1.0], [-1.0], [2.0]])), *GAMMA)
+    assert (line["d"], line["excluded_pairs"], line["operator_norm"]) == (1, 1, 0)
+    assert line["gradient_norm"] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (("--gamma", "1e308"), ["--gamma", "1e+308", "gamma log n", "1e+150"]),
+        (("--beta", "-1e200"), ["--beta", "-1e+200", "1e+150"]),
+        (("--beta", "1e30", "--dtype", "float32"), ["--beta", "1e+30", "float32", "1e+18"]),
+    ],
+)
+def test_an_absurd_temperature_is_refused(args, parts):
+    refused(save_npy(oracles.sine_tokens()), *args, parts=parts)
+
+
+def test_a_common_factor_of_the_weights_changes_no_direction():
+    name = save_npy(oracles.sine_tokens())
+    small, large = (found(name, *GAMMA, "--identity-weight", a, "--attention-weight", a) for a in ("1", "1e200"))
+    assert large["angle_ratio"] == pytest.approx(small["angle_ratio"], rel=1e-12)
+    assert large["output_cosine"] == pytest.approx(small["output_cosine"], rel=1e-12)
+
+
+def test_a_seed_beyond_64_bits_is_refused():
+    refused(*GENERATED, *GAMMA, "--seed", 2**63, parts=["--seed", str(2**63), "0<=x<="])
+    assert found(*GENERATED, *GAMMA, "--seed", 2**63 - 1, "--sample-rows", 4)["n"] == 40
+
+
+def test_rows_and_tensor_choose_within_a_file():
+    x = oracles.gaussian_tokens(4, 30, 5, 0.2)
+    np.savez("two.npz", a=x, b=x[:3])
+    part, whole = found("two.npz", "--tensor", "a", "--rows", "10:25", *GAMMA), found(save_npy(x[10:25]), *GAMMA)
+    assert part == whole
+
+
+def test_people_get_a_table_with_errors():
+    text = run(*GENERATED, *GAMMA, "--sample-rows", "10").stdout
+    assert "near-simplex, n = 40, d = 8, rho = 0.4" in text
+    assert "standard error" in text
+    assert "effective_rho" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        ((), ["FILE", "--tokens"]),
+        (("x.npy",), ["--gamma", "--beta"]),
+        (("x.npy", "--gamma", "1", "--beta", "1"), ["--gamma", "--beta"]),
+        (("x.npy", *GENERATED, *GAMMA), ["FILE", "--tokens"]),
+        (("x.npy", "--gamma", "word"), ["--gamma", "'word'", "number"]),
+        (("x.npy", "--gamma", "nan"), ["--gamma", "'nan'", "finite"]),
+        (("x.npy", "--beta", "inf"), ["--beta", "'inf'", "finite"]),
+        (("x.npy", "--rho", "0", *GAMMA), ["--rho", "FILE"]),
+        (("x.npy", "--n", "4", *GAMMA), ["--n", "FILE"]),
+        (("x.npy", "--fix-common", *GAMMA), ["--fix-common", "near-simplex"]),
+        (("x.npy", "--length", "row", *GAMMA), ["--length", "--causal"]),
+        (("x.npy", "--length", "row", "--causal", "--beta", "1"), ["--length row", "--gamma"]),
+        (("x.npy", "--law", "log-n2", *GAMMA), ["'log-n2'", "log-n"]),
+        (("x.npy", "--law", "log-n2", "--beta", "1"), ["--law", "--gamma"]),
+        (("x.npy", "--normaliser", "hardmax", *GAMMA), ["'hardmax'", "softmax"]),
+        (("x.npy", "--sample-rows", "1", *GAMMA), ["sample_rows", "1", "2..n = 6"]),
+        (("x.npy", "--sample-rows", "7", *GAMMA), ["sample_rows", "7", "2..n = 6"]),
+        (("x.npy", "--rows", "0:99", *GAMMA), ["x.npy", "0:99", "<= 6"]),
+        (("x.npy", "--tensor", "w", *GAMMA), ["x.npy", "unnamed"]),
+        (("none.npy", *GAMMA), ["none.npy", "no such file"]),
+        (("", *GAMMA), ["''", ".npy"]),
+        ((".", *GAMMA), ["'.'", ".npy"]),
+        (("x.txt", *GAMMA), ["x.txt", ".safetensors"]),
+        ((*GENERATED, "--rho", "1", *GAMMA), ["rho", "1.0", "[0, 1)"]),
+        ((*GENERATED, "--rho", "-0.1", *GAMMA), ["rho", "-0.1", "[0, 1)"]),
+        ((*GENERATED, "--n", "0", *GAMMA), ["--n", "'0'", ">= 1"]),
+        ((*GENERATED, "--n", "1e300", *GAMMA), ["--n", "1e+300", "up to"]),
+        ((*GENERATED, "--n", "2e9", "--d", "1e6", *GAMMA), ["n x d", "at most"]),
+        ((*GENERATED, "--d", "2.5", *GAMMA), ["--d", "'2.5'", "whole"]),
+        ((*GENERATED, "--rows", "0:3", *GAMMA), ["--rows", "FILE"]),
+        ((*GENERATED[:-2], *GAMMA), ["--rho", "missing"]),
+        (("--tokens", "simplex", "--n", "4", "--d", "3", "--rho", "0.2", *GAMMA), ["d = 3", "n = 4", "d >= 4"]),
+        (("--tokens", "simplex", "--n", "4", "--d", "9", "--rho", "-0.5", *GAMMA), ["rho", "-0.5", "1) for n = 4"]),
+        (("--tokens", "cube", *GAMMA), ["--tokens", "'cube'", "simplex"]),
+    ],
+)
+def test_wrong_options_are_one_line(place, args, parts):
+    save_npy(np.eye(6))
+    before = sorted(place.iterdir())
+    refused(*args, parts=parts)
+    assert sorted(place.iterdir()) == before
+
+
+def npy_with(header: bytes, data: bytes = b"") -> bytes:
+    header = header + b" " * (117 - len(header)) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+def safetensors_with(header: dict, data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+ABSURD = b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999, 99999999), }"
+HUGE = {"w": {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 16]}}
+BAD_BYTES = {
+    "empty.npy": (b"", "is empty"),
+    "empty.csv": (b"", "is empty"),
+    "blank.csv": (b"\n\n", "is empty"),
+    "ragged.csv": (b"1,2\n3\n", "ragged"),
+    "word.csv": (b"1,2\n3,x\n", "'x'"),
+    "nan.csv": (b"1,2\nnan,3\n", "NaN"),
+    "corrupt.npy": (b"hello", "readable"),
+    "absurd.npy": (npy_with(ABSURD, b"0" * 64), "64 bytes follow"),
+    "evil.npy": (npy_with(b"__import__('os').system('true')"), "readable"),
+    "corrupt.npz": (b"hello", "readable"),
+    "corrupt.safetensors": (b"hello", "readable"),
+    "absurd.safetensors": (struct.pack("<Q", 2**60) + b"{}", "readable"),
+    "huge.safetensors": (safetensors_with(HUGE, b"0" * 16), "readable"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BYTES)
+def test_damaged_files_are_one_line(place, name):
+    content, part = BAD_BYTES[name]
+    (place / name).write_bytes(content)
+    refused(name, *GAMMA, parts=[name, part])
+    assert [file.name for file in place.iterdir()] == [name]
+
+
+BAD_ARRAYS = {
+    "no_rows": (np.zeros((0, 4)), "(0, 4)"),
+    "no_columns": (np.zeros((4, 0)), "(4, 0)"),
+    "flat": (np.ones(5), "(5,)"),
+    "cube": (np.ones((2, 3, 4)), "(2, 3, 4)"),
+    "nan": (np.array([[1.0, 2.0], [np.nan, 1.0]]), "row 1"),
+    "infinite": (np.array([[1.0, 2.0], [3.0, np.inf]]), "row 1"),
+    "zero": (np.array([[1.0, 2.0], [0.0, 0.0]]), "row 1 is zero"),
+    "huge": (np.full((3, 2), 1e200), "1e+200"),
+    "tiny": (np.full((3, 2), 1e-200), "1e-200"),
+    "complex": (np.ones((3, 2), complex), "complex128"),
+    "words": (np.array([["a", "b"]]), "real numbers"),
+    "objects": (np.array([[1, None]], dtype=object), "object"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARRAYS)
+def test_arrays_that_are_no_tokens_are_one_line(name):
+    array, part = BAD_ARRAYS[name]
+    np.save(f"{name}.npy", array, allow_pickle=True)
+    refused(f"{name}.npy", *GAMMA, parts=[f"{name}.npy", part])
+
+
+def test_numbers_beyond_float32_are_refused_in_float32():
+    name = save_npy(1e30 * np.eye(4))
+    assert found(name, *GAMMA)["effective_rho"] == pytest.approx(0)
+    refused(name, *GAMMA, "--dtype", "float32", parts=[name, "1e+30", "float32"])
+
+
+def test_an_archive_that_lies_about_its_size(place):
+    with zipfile.ZipFile("lies.npz", "w") as archive:
+        archive.writestr("a.npy", npy_with(ABSURD, b"0" * 64))
+    refused("lies.npz", *GAMMA, parts=["lies.npz", "64 bytes follow"])
+
+
+def test_a_full_disk_behind_stdout_is_one_line():
+    code = "from critattn.cli import main; main()"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "measure", *GENERATED, *GAMMA, "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "No space left" in line
+
+
+def test_inverse_temperature_is_what_beta_means():
+    x = oracles.gaussian_tokens(5, 10, 3, 0.1)
+    expected = ca.measure(ca.Attention(InverseTemperature(2.5)), x, ["entropy"])["entropy"].value
+    assert found(save_npy(x), "--beta", "2.5")["entropy"] == expected
