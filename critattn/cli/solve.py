@@ -74,13 +74,13 @@ def simplex_command(
     gamma: Any,
     **update: float,
 ) -> None:
-    r"""Tokens with one common cosine rho: exact at every n.
+    """Tokens with one common cosine rho: exact at every n.
 
     A rho within 1e-9/(n-1) of -1/(n-1) is taken as exactly that.
 
-    \b
-    Examples: critattn solve simplex --n 8 --d 12 --rho 0.3 --gamma 1.2
-              critattn solve simplex --n 1e300 --d 1e301 --rho 0.5 --gamma 0:4:81 --json
+    Example: critattn solve simplex --n 8 --d 12 --rho 0.3 --gamma 1.2
+
+    Example: critattn solve simplex --n 1e300 --d 1e301 --rho 0.5 --gamma 0:4:81 --json
     """
     logs = {"log_n": log_of("n", n, log_n), "log_d": log_of("d", d, log_d, required=False)}
     emit(settings, _simplex(update, {**logs, "rho": rho, "gamma": gamma}))
@@ -192,11 +192,11 @@ def _check_dimension(*, rho: Any, log_n: Any, log_d: Any) -> None:
 @click.option("--gamma", type=Grid(), help="Coefficient of log n, for the self weight and the gradient norm.")
 @click.pass_obj
 def near_simplex_command(settings: Settings, n: Any, log_n: Any, d: Any, rho: Any, gamma: Any) -> None:
-    r"""Random tokens in d dimensions around a common direction, or uniform on the sphere (rho = 0).
+    """Random tokens in d dimensions around a common direction, or uniform on the sphere (rho = 0).
 
-    \b
-    Examples: critattn solve near-simplex --n 2048 --d 16 --rho 0
-              critattn solve near-simplex --n 4096 --d 48 --rho 0.5 --gamma 1:4:7 --json
+    Example: critattn solve near-simplex --n 2048 --d 16 --rho 0
+
+    Example: critattn solve near-simplex --n 4096 --d 48 --rho 0.5 --gamma 1:4:7 --json
     """
     given = {"log_n": log_of("n", n, log_n), "d": _floats(d), "rho": rho, "gamma": gamma}
     emit(settings, _near_simplex(given))
@@ -232,11 +232,11 @@ def _floats(count: Any) -> Any:
 @click.option("--beta", type=Grid(), required=True, help="Inverse temperature of the Gaussian scores.")
 @click.pass_obj
 def random_energy_command(settings: Settings, n: Any, log_n: Any, beta: Any) -> None:
-    r"""Independent Gaussian scores: the random energy model, at finite n and in the limit.
+    """Independent Gaussian scores: the random energy model, at finite n and in the limit.
 
-    \b
-    Examples: critattn solve random-energy --n 64 --beta 2.884
-              critattn solve random-energy --n 64,1024,16384 --beta 1:9:9 --json
+    Example: critattn solve random-energy --n 64 --beta 2.884
+
+    Example: critattn solve random-energy --n 64,1024,16384 --beta 1:9:9 --json
     """
     emit(settings, _random_energy(**outer(log_n=log_of("n", n, log_n), beta=beta)))
 

@@ -74,7 +74,7 @@ def command(
     Example: critattn sweep --gamma 0:4:41 --n 512 --d 32 --rho 0.5 --replicates 4
     """
     name, spec = _asked_for(study, options, quick=quick)
-    spec = _with_globals(settings, spec)
+    spec = with_globals(settings, spec)
     name = name or f"sweep-{spec.hash[:8]}"
     path = store_path(name, quick=quick, root=store)
     begun = time.perf_counter()
@@ -179,7 +179,8 @@ def _observables(given: dict[str, Any]) -> str:
     return "self_weight,entropy,participation_ratio" if given.get("tokens") == "random-scores" else CURVE
 
 
-def _with_globals(settings: Settings, spec: SweepSpec) -> SweepSpec:
+def with_globals(settings: Settings, spec: SweepSpec) -> SweepSpec:
+    """The spec with --seed and --dtype, where they were given."""
     changes = {name: getattr(settings, name) for name in ("seed", "dtype") if name in settings.given}
     return dataclasses.replace(spec, **changes)
 

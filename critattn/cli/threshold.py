@@ -20,19 +20,19 @@ SCALING_HEADINGS = ("threshold", "rho", "n to infinity", "fit error", "same line
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
 @click.pass_obj
 def command(settings: Settings, *, name: str, quick: bool, store: str | None) -> None:
-    r"""Locate critical thresholds and hold them against theory.
+    """Locate critical thresholds and hold them against theory.
 
     A study of thresholds is read from the store; of a study of curves the thresholds are searched here, on the same
     tokens. Verdicts: agrees (within 4 standard errors), within theory error (those plus the predictor's stated error),
     disagrees.
 
-    \b
-    Examples: critattn threshold finite_dimension --quick
-              critattn threshold order_parameters --json
+    Example: critattn threshold finite_dimension --quick
+
+    Example: critattn threshold order_parameters --json
     """
     from critattn.sweeps import analysis
 
-    spec, data = _study_or_store(name, quick=quick, store=store)
+    spec, data = _study_or_store(settings, name, quick=quick, store=store)
     with progress(settings, 1, f"thresholds of {name}") as advance:
         found = analysis.study_thresholds(spec, data)
         advance(1)
@@ -47,25 +47,38 @@ def command(settings: Settings, *, name: str, quick: bool, store: str | None) ->
     emit(settings, payload, lambda: for_people(payload["thresholds"], scaling))
 
 
-def _study_or_store(name: str, *, quick: bool, store: str | None) -> tuple[Any, Any]:
-    """The spec, and the dataset where the store has it; a study of thresholds has to be there."""
+def _study_or_store(settings: Settings, name: str, *, quick: bool, store: str | None) -> tuple[Any, Any]:
+    """The spec, and the dataset where the store has it; a study of thresholds has to be there, and complete."""
     from critattn import storage
+    from critattn.cli.sweep import with_globals
     from critattn.sweeps import SweepSpec, load_study, store_path
+    from critattn.sweeps.running import identity_of
 
+    again = f"critattn sweep {name}{' --quick' if quick else ''}{f' --store {store}' if store else ''}"
     if Path(name).joinpath("zarr.json").is_file():
-        found = storage.Store.open(Path(name))
-        return SweepSpec.from_identity(found.spec), found.read()
-    known = [info.name for info in storage.list_stores(store)]
-    label = f"{name}-quick" if quick else name
-    if label in known:
-        found = storage.find(label, store)
-        return SweepSpec.from_identity(found.spec), found.read()
-    spec = load_study(name).spec(quick=quick)
+        return _stored(storage.Store.open(Path(name)), again)
+    own = load_study(name) if name.endswith(".toml") else None
+    where = store_path(own.name if own else name, quick=quick, root=store)
+    if name and where.joinpath("zarr.json").is_file():
+        found = storage.Store.open(where)
+        if own:
+            found.check_same(identity_of(own.spec(quick=quick)))
+        return _stored(found, again)
+    spec: SweepSpec = with_globals(settings, (own or load_study(name)).spec(quick=quick))
     if spec.mode == "threshold":
-        again = f"critattn sweep {name}{' --quick' if quick else ''}"
-        where = store_path(name, quick=quick, root=store)
         raise StoreError(f"store {str(where)!r}: is not there; `{again}` makes it")
     return spec, None
+
+
+def _stored(store: Any, again: str) -> tuple[Any, Any]:
+    from critattn.sweeps import SweepSpec
+
+    spec, data = SweepSpec.from_identity(store.spec), store.read()
+    missing = data.attrs["units_missing"]
+    if missing and spec.mode == "threshold":
+        units = data.attrs["units"]
+        raise StoreError(f"store {str(store.path)!r}: {missing} of {units} units are missing; `{again}` makes them")
+    return spec, data
 
 
 def for_people(records: Sequence[Mapping[str, Any]], scaling: Sequence[Mapping[str, Any]] = ()) -> Any:

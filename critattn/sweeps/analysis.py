@@ -59,8 +59,17 @@ def study_thresholds(spec: SweepSpec, data: Any = None, *, progress: Any = None)
     searched = threshold_spec(spec)
     if data is None or searched is not spec:
         data = run_sweep(searched, progress=progress)
+    data = _with_common_ratio(searched, data)
     quantities = [name for name in searched.observables if name in QUANTITIES]
     return [_comparison(searched, name, point) for point in _points(data) for name in quantities]
+
+
+def _with_common_ratio(spec: SweepSpec, data: Any) -> Any:
+    """Add |z_0|^2/d of each draw, which predictions for free common directions are taken at; no search is needed."""
+    if spec.tokens.kind != "near-simplex" or spec.tokens.fix_common or "common_ratio" in data:
+        return data
+    drawn = run_sweep(dataclasses.replace(spec, observables=("common_ratio",)))
+    return data.assign(common_ratio=drawn["common_ratio"])
 
 
 def _points(data: Any) -> Iterator[Any]:
@@ -73,7 +82,10 @@ def _comparison(spec: SweepSpec, quantity: str, point: Any) -> Comparison:
     coordinates = _coordinates(spec, quantity, point)
     roots, errors = (np.atleast_1d(point[name].values) for name in (quantity, f"{quantity}_se"))
     if "common_ratio" in point and not spec.tokens.fix_common:
-        return compare_draws(roots, coordinates, zeta=np.atleast_1d(point["common_ratio"].values))
+        zeta = np.atleast_1d(point["common_ratio"].values)
+        if roots.size > 1:
+            return compare_draws(roots, coordinates, zeta=zeta)
+        coordinates["zeta"] = float(zeta[0])
     return compare(_threshold(roots, errors), coordinates)
 
 
