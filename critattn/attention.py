@@ -9,7 +9,7 @@ import numpy as np
 
 from critattn.errors import DomainError, SpecError
 from critattn.normalisers import Softmax
-from critattn.protocols import Array, Normaliser, RowContext, Transform, pytree
+from critattn.protocols import Array, Normaliser, RowContext, ScalingLaw, Transform, pytree
 from critattn.tokens import Tokens, normalise
 
 MEMORY_BYTES = 256_000_000
@@ -112,6 +112,21 @@ class Attention:
         for transform in self.transforms:
             scores = transform(scores, context)
         return scores
+
+    def logit_bound(self, scores: Array, context: RowContext, extremes: tuple[Array, Array]) -> Array:
+        """An upper bound of the logits of each row, (rows,), attained for scaling laws alone.
+
+        Args:
+            scores: (rows, keys).
+            context: of the rows.
+            extremes: smallest and largest allowed score of each row; they bound the logits of any scaling law, so that
+                a sweep over gamma looks for the maximum once.
+        """
+        if all(isinstance(transform, ScalingLaw) for transform in self.transforms):
+            ends = jnp.stack(extremes, axis=-1)
+            return jnp.max(self.logits(ends, context), axis=-1)
+        logits, where = self.logits(scores, context), self.allowed(context)
+        return jnp.max(logits if where is None else jnp.where(where, logits, -jnp.inf), axis=-1)
 
     def allowed(self, context: RowContext) -> Array | None:
         """Booleans (rows, keys), or None where every key is allowed."""

@@ -25,7 +25,7 @@ class Diagnosis:
         effective_dimension: `(tr C)^2 / tr C^2` of the covariance C of the directions, d if isotropic.
         in_row_deviation: standard deviation of the cosines within a row, averaged over rows.
         in_row_predicted: its prediction, the root of [docs/theory.md (4.2)].
-        row_disorder: standard deviation over rows of gamma_i, where A_ii = 1/2.
+        row_disorder: standard deviation over rows of gamma_i, where A_ii = 1/2; NaN below two such rows.
         row_disorder_predicted: its prediction [docs/theory.md (4.9)].
         largest_cosine: of two distinct tokens.
     """
@@ -72,6 +72,7 @@ def diagnose(tokens: Tokens, *, draws: int = 8, seed: int = 0) -> Diagnosis:
         raise DomainError.of("effective rho", rho, "in [0, 1)")
     eigenvalues = np.linalg.eigvalsh(np.cov(units.T))
     roots = thresholds.row_half_weights(tokens)
+    there = roots[np.isfinite(roots)]
     return Diagnosis(
         effective_rho=rho,
         measured=thresholds.half_weight(tokens),
@@ -80,7 +81,7 @@ def diagnose(tokens: Tokens, *, draws: int = 8, seed: int = 0) -> Diagnosis:
         effective_dimension=float(eigenvalues.sum() ** 2 / np.sum(eigenvalues**2)),
         in_row_deviation=float(cosines.std(axis=1).mean()),
         in_row_predicted=float(np.sqrt(finite_dimension.score_variance(rho, tokens.d))),
-        row_disorder=float(np.nanstd(roots, ddof=1)),
+        row_disorder=float(np.std(there, ddof=1)) if there.size > 1 else float("nan"),
         row_disorder_predicted=float(finite_dimension.row_disorder(rho, log_n, tokens.d)),
         largest_cosine=float(cosines.max()),
     )

@@ -20,3 +20,7 @@ class SpecError(CritattnError, ValueError):
 
 class StoreError(CritattnError, RuntimeError):
     """A results store that cannot be read, written or continued."""
+
+
+class ClusterError(CritattnError, RuntimeError):
+    """A cluster that cannot be reached, or that gave up a unit of work."""

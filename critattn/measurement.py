@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from critattn import gradient, observables
 from critattn.attention import MEMORY_BYTES, Attention, block_rows, map_row_blocks
+from critattn.blocks import OutputBlock, PairBlock, RowBlock, Sample
 from critattn.errors import DomainError
-from critattn.observables import Observable, PairBlock, RowBlock, Sample
+from critattn.observables import Observable
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
 from critattn.tokens import RandomScores, Tokens, check_norms, from_array, normalise
 
@@ -221,7 +222,7 @@ def _cast(source: Tokens | RandomScores, dtype: np.dtype) -> Tokens | RandomScor
 
 
 def _check_needs(chosen: tuple[Observable, ...], source: Tokens | RandomScores) -> None:
-    lacking = [o.name for o in chosen if o.needs in ("pairs", "gradient", "operator")]
+    lacking = [o.name for o in chosen if o.needs in ("outputs", "pairs", "gradient", "operator")]
     if lacking and isinstance(source, RandomScores):
         raise DomainError(f"observables {', '.join(lacking)}: need tokens; random scores have none behind them")
     exact = [o.name for o in chosen if o.needs == "gradient"]
@@ -256,29 +257,32 @@ class _Job:
     ) -> dict[str, list[Estimate]]:
         sample = Sample(positions.size, source.n, source.d)
         rows: dict[str, dict[str, np.ndarray]] = {}
-        by_need = {need: tuple(o for o in chosen if o.needs == need) for need in ("pairs", "gradient", "operator")}
+        by_need = {
+            need: tuple(o for o in chosen if o.needs == need) for need in ("outputs", "pairs", "gradient", "operator")
+        }
         plain = tuple(o for o in chosen if o.needs in ("logits", "weights"))
         block = block_rows(source.n, jnp.dtype(jnp.result_type(float)).itemsize, self.memory_bytes)
-        if plain or by_need["pairs"]:
+        moving = bool(by_need["outputs"] or by_need["pairs"])
+        if plain or moving:
             values, outputs = _row_pass(
                 layers,
                 source,
                 jnp.asarray(positions),
                 chosen=plain,
                 rows=block,
-                outputs=bool(by_need["pairs"]),
+                outputs=moving,
             )
             rows |= values
             if isinstance(source, Tokens) and outputs is not None:
                 # directions do not depend on a common factor, which may be beyond the dtype
                 largest = max(abs(self.identity_weight), abs(self.attention_weight)) or 1.0
                 mixing = (self.identity_weight / largest, self.attention_weight / largest)
-                rows |= _pair_pass(
+                rows |= _output_pass(
                     source.vectors,
                     outputs,
                     jnp.asarray(positions),
                     mixing,
-                    chosen=by_need["pairs"],
+                    chosen=(by_need["outputs"], by_need["pairs"]),
                     rows=block,
                 )
         if by_need["gradient"] and isinstance(source, Tokens):
@@ -332,46 +336,58 @@ def _row_pass(
         scores = source.score_rows(where)
 
         def one(attention: Attention) -> tuple[dict[str, dict[str, Array]], Array | None]:
-            context = attention.context(where, source.n, source.d)
-            logits = attention.logits(scores, context)
-            weights = attention.normaliser(logits, context, where=attention.allowed(context))
-            view = RowBlock(where, context, scores, logits, weights)
-            mixed = weights @ source.inputs() if outputs and isinstance(source, Tokens) else None
+            view = RowBlock(attention, attention.context(where, source.n, source.d), scores, extremes)
+            mixed = view.outputs(source.inputs()) if outputs and isinstance(source, Tokens) else None
             return {o.name: o.row(view) for o in chosen}, mixed
 
+        first = jax.tree_util.tree_map(lambda leaf: leaf[0], layers)
+        extremes = _extremes(scores, first.allowed(first.context(where, source.n, source.d)))
         return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, layers))
 
     joined = map_row_blocks(block, positions, rows)
     return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), joined)
 
 
+def _extremes(scores: Array, allowed: Array | None) -> tuple[Array, Array]:
+    """Smallest and largest allowed score of each row, (rows,) each."""
+    if allowed is None:
+        return jnp.min(scores, axis=1), jnp.max(scores, axis=1)
+    low, high = jnp.where(allowed, scores, jnp.inf), jnp.where(allowed, scores, -jnp.inf)
+    return jnp.min(low, axis=1), jnp.max(high, axis=1)
+
+
 @partial(jax.jit, static_argnames=("chosen", "rows"))
-def _pair_pass(
+def _output_pass(
     vectors: Array,
     outputs: Array,
     positions: Array,
     mixing: tuple[float, float],
     *,
-    chosen: tuple[Observable, ...],
+    chosen: tuple[tuple[Observable, ...], tuple[Observable, ...]],
     rows: int,
 ) -> dict[str, dict[str, Array]]:
-    """Pair observables {name: {key: (batch, m)}} among the m sampled tokens."""
+    """Observables of outputs, and of pairs, {name: {key: (batch, m)}} among the m sampled tokens."""
     identity_weight, attention_weight = mixing
+    of_outputs, of_pairs = chosen
     vectors = vectors[positions]
     units = normalise(vectors)
+
+    def one(mixed: Array) -> dict[str, dict[str, Array]]:
+        moved = normalise(identity_weight * vectors + attention_weight * mixed)
+        view = OutputBlock(units, moved, jnp.sum(units, axis=0), jnp.sum(moved, axis=0), units.shape[0])
+        found = {o.name: o.row(view) for o in of_outputs}
+        return found | (_pairs(units, moved, of_pairs, rows) if of_pairs else {})
+
+    return jax.lax.map(one, outputs)
+
+
+def _pairs(units: Array, moved: Array, chosen: tuple[Observable, ...], rows: int) -> dict[str, dict[str, Array]]:
     tolerance = EQUAL_ULPS * jnp.finfo(units.dtype).eps
 
     def block(where: Array) -> dict[str, dict[str, Array]]:
         cosines = units[where] @ units.T
         other = where[:, None] != jnp.arange(units.shape[0])[None, :]
-        distinct = other & (1 - cosines > tolerance)
+        view = PairBlock(cosines, moved[where] @ moved.T, other, other & (1 - cosines > tolerance))
+        return {o.name: o.row(view) for o in chosen}
 
-        def one(mixed: Array) -> dict[str, dict[str, Array]]:
-            moved = normalise(identity_weight * vectors + attention_weight * mixed)
-            view = PairBlock(cosines, moved[where] @ moved.T, other, distinct)
-            return {o.name: o.row(view) for o in chosen}
-
-        return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, outputs))
-
-    joined = map_row_blocks(block, jnp.arange(units.shape[0]), rows)
-    return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), joined)
+    return map_row_blocks(block, jnp.arange(units.shape[0]), rows)

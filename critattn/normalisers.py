@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from critattn.errors import SpecError
-from critattn.protocols import Array, JacobianParts, Normaliser, RowContext, pytree
+from critattn.protocols import Array, JacobianParts, Masses, Normaliser, RowContext, pytree
 
 
 @pytree()
@@ -21,12 +21,18 @@ class Softmax:
 
     def __call__(self, logits: Array, context: RowContext, *, where: Array | None = None) -> Array:
         """Weights (..., rows, keys) of logits of the same shape, in the dtype of the logits."""
-        if where is not None:
-            logits = jnp.where(where, logits, -jnp.inf)
-        top = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
-        masses = jnp.exp(logits - jnp.where(jnp.isfinite(top), top, 0))
+        top = logits if where is None else jnp.where(where, logits, -jnp.inf)
+        masses = self.masses(logits, where=where, shift=jax.lax.stop_gradient(jnp.max(top, axis=-1))).values
         total = jnp.sum(masses, axis=-1, keepdims=True)
         return masses / jnp.where(total > 0, total, 1)
+
+    def masses(self, logits: Array, *, where: Array | None, shift: Array) -> Masses:
+        """`exp(s_j - shift)`, whose common factor cancels in the weights."""
+        logs = logits - jnp.where(jnp.isfinite(shift), shift, 0)[..., None]
+        if where is None:
+            return Masses(jnp.exp(logs), logs)
+        logs = jnp.where(where, logs, 0)
+        return Masses(jnp.where(where, jnp.exp(logs), 0), logs)
 
     def jacobian_parts(self, logits: Array, context: RowContext, *, where: Array | None) -> JacobianParts:
         """`dA/ds = diag(A) - A A^T` [derived, docs/theory.md (3.1)]."""

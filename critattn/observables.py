@@ -6,78 +6,13 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import xlogy
 
+from critattn.blocks import OutputBlock, PairBlock, RowBlock, Sample
 from critattn.errors import SpecError
-from critattn.protocols import Array, Estimate, RowContext, pytree
+from critattn.protocols import Array, Estimate
 
-Needs = Literal["logits", "weights", "pairs", "gradient", "operator"]
+Needs = Literal["logits", "weights", "outputs", "pairs", "gradient", "operator"]
 Rows = Mapping[str, np.ndarray]
-
-
-@pytree()
-class RowBlock:
-    """A block of query rows of one layer, all keys.
-
-    Attributes:
-        positions: (rows,) positions of the queries.
-        context: what the rows know about themselves.
-        scores: (rows, n) scores before any transform.
-        logits: (rows, n) in nats.
-        weights: (rows, n) attention weights.
-    """
-
-    positions: Array
-    context: RowContext
-    scores: Array
-    logits: Array
-    weights: Array
-
-    def own(self, matrix: Array) -> Array:
-        """The entries (i, i) of a (rows, n) matrix, (rows,)."""
-        return jnp.take_along_axis(matrix, self.positions[:, None], axis=1)[:, 0]
-
-    def distribution(self) -> Array:
-        """Weights divided by their row mass, (rows, n)."""
-        mass = jnp.sum(self.weights, axis=1, keepdims=True)
-        return self.weights / jnp.where(mass > 0, mass, 1)
-
-
-@pytree()
-class PairBlock:
-    """Cosines of a block of tokens with all (sampled) tokens, before and after the layer.
-
-    Attributes:
-        cosines: (rows, m) before.
-        output_cosines: (rows, m) after.
-        other: (rows, m) False on the token itself.
-        distinct: (rows, m) False on the token itself and where two tokens have the same direction to rounding.
-    """
-
-    cosines: Array
-    output_cosines: Array
-    other: Array
-    distinct: Array
-
-
-@dataclass(frozen=True)
-class Sample:
-    """How many rows were measured out of how many.
-
-    Attributes:
-        size: rows (tokens) measured.
-        total: rows there are.
-        dim: dimension of the tokens.
-    """
-
-    size: int
-    total: int
-    dim: int
-
-    @property
-    def correction(self) -> float:
-        """Finite-population factor (1 - m/n) of a variance; 0 where every row was measured."""
-        return 1.0 - self.size / self.total
 
 
 @dataclass(frozen=True)
@@ -88,8 +23,9 @@ class Observable:
         name: identifier in the dataset, on the command line and in the theory.
         symbol: LaTeX, for axes.
         unit: "1" or "nats".
-        needs: what `row` is given: a RowBlock ("logits", "weights"), a PairBlock ("pairs"), the squared norms of the
-            rows of the Jacobian ("gradient"); "operator" observables belong to the layer as a whole.
+        needs: what `row` is given: a RowBlock ("logits", "weights"), an OutputBlock ("outputs"), a PairBlock ("pairs"),
+            the squared norms of the rows of the Jacobian ("gradient"); "operator" observables belong to the layer as a
+            whole.
         row: maps one block to a dict of (rows,) arrays, inside jit.
         reduce: maps the joined arrays (float64, host, fixed order) and the Sample to an Estimate.
         title: a few words for people.
@@ -159,50 +95,55 @@ def _gradient_mean(rows: Rows, sample: Sample) -> Estimate:
 
 
 def _self_weight(block: RowBlock) -> dict[str, Array]:
-    return {"value": block.own(block.weights)}
+    return {"value": block.self_weight}
 
 
 def _entropy(block: RowBlock) -> dict[str, Array]:
-    shares = block.distribution()
-    return {"value": -jnp.sum(xlogy(shares, shares), axis=1)}
+    return {"value": block.entropy}
 
 
 def _participation(block: RowBlock) -> dict[str, Array]:
-    return {"value": 1 / jnp.sum(block.distribution() ** 2, axis=1)}
+    return {"value": 1 / block.sum_of_squares}
 
 
 def _sum_of_squares(block: RowBlock) -> dict[str, Array]:
-    return {"value": jnp.sum(block.distribution() ** 2, axis=1)}
+    return {"value": block.sum_of_squares}
 
 
 def _largest_weight(block: RowBlock) -> dict[str, Array]:
-    return {"value": jnp.max(block.weights, axis=1)}
+    return {"value": block.largest_weight}
 
 
 def _row_mass(block: RowBlock) -> dict[str, Array]:
-    return {"value": jnp.sum(block.weights, axis=1)}
+    return {"value": block.row_mass}
 
 
-def _effective_rho(block: PairBlock) -> dict[str, Array]:
-    above = jnp.sum(jnp.where(block.other, block.cosines, 0), axis=1)
-    return {"above": above, "below": jnp.sum(block.other, axis=1)}
+def _cosine_sums(units: Array, total: Array) -> Array:
+    """Sum over the other tokens of their cosines with each of these, from the sum of all unit vectors."""
+    return units @ total - jnp.sum(units**2, axis=1)
+
+
+def _effective_rho(block: OutputBlock) -> dict[str, Array]:
+    above = _cosine_sums(block.before, block.sum_before)
+    return {"above": above, "below": jnp.full_like(above, block.count - 1)}
+
+
+def _output_cosine(block: OutputBlock) -> dict[str, Array]:
+    above = _cosine_sums(block.after, block.sum_after)
+    return {"above": above, "below": jnp.full_like(above, block.count - 1)}
+
+
+def _ratio_of_means(block: OutputBlock) -> dict[str, Array]:
+    after, before = (
+        block.count - 1 - _cosine_sums(units, total)
+        for units, total in ((block.after, block.sum_after), (block.before, block.sum_before))
+    )
+    return {"above": after, "below": before}
 
 
 def _angle_ratio(block: PairBlock) -> dict[str, Array]:
     ratio = jnp.where(block.distinct, (1 - block.output_cosines) / (1 - block.cosines), 0)
     return {"above": jnp.sum(ratio, axis=1), "below": jnp.sum(block.distinct, axis=1)}
-
-
-def _ratio_of_means(block: PairBlock) -> dict[str, Array]:
-    above, below = (
-        jnp.sum(jnp.where(block.distinct, 1 - cosines, 0), axis=1) for cosines in (block.output_cosines, block.cosines)
-    )
-    return {"above": above, "below": below}
-
-
-def _output_cosine(block: PairBlock) -> dict[str, Array]:
-    above = jnp.sum(jnp.where(block.other, block.output_cosines, 0), axis=1)
-    return {"above": above, "below": jnp.sum(block.other, axis=1)}
 
 
 def _excluded(block: PairBlock) -> dict[str, Array]:
@@ -272,13 +213,13 @@ _add(
     "angle_ratio_of_means",
     r"\bar\lambda",
     "1",
-    "pairs",
+    "outputs",
     _ratio_of_means,
     pair_ratio,
     "angle ratio, ratio of means",
 )
-_add("output_cosine", r"\cos'", "1", "pairs", _output_cosine, pair_ratio, "mean cosine of outputs")
-_add("effective_rho", r"\rho_\mathrm{eff}", "1", "pairs", _effective_rho, pair_ratio, "mean off-diagonal cosine")
+_add("output_cosine", r"\cos'", "1", "outputs", _output_cosine, pair_ratio, "mean cosine of outputs")
+_add("effective_rho", r"\rho_\mathrm{eff}", "1", "outputs", _effective_rho, pair_ratio, "mean off-diagonal cosine")
 _add("excluded_pairs", r"n_\mathrm{equal}", "1", "pairs", _excluded, pair_count, "pairs of equal tokens")
 _add(
     "gradient_norm_squared",

@@ -77,6 +77,18 @@ class JacobianParts(NamedTuple):
     b: Array | None = None
 
 
+class Masses(NamedTuple):
+    """Weights before they are divided by their sum: `A_j = values_j / sum_k values_k`.
+
+    Attributes:
+        values: (..., rows, keys), at least 0; 0 on forbidden keys.
+        logs: their logarithms, anything finite where a value is 0.
+    """
+
+    values: Array
+    logs: Array
+
+
 @runtime_checkable
 class Transform(Protocol):
     """A map from logits to logits; the order of application is the order in `Attention`."""
@@ -98,6 +110,9 @@ class ScalingLaw(Transform, Protocol):
 @runtime_checkable
 class Normaliser(Protocol):
     """A map from a row of logits to a row of weights.
+
+    A normaliser may offer `masses(logits, *, where, shift) -> Masses` too, where `shift` (rows,) is an upper bound of
+    the logits of a row: row observables then come from sums of the masses, without the weights.
 
     Attributes:
         name: the name on the command line.

@@ -1,5 +1,6 @@
 """Results on disk: one zarr array `estimates` a store, one chunk a unit of work."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -25,6 +26,10 @@ ARRAY = "estimates"
 # Within the array, where zarr does not look for members of the group.
 JOURNAL = f"{ARRAY}/units.jsonl"
 FORMAT = 1
+# Hidden folders in which a store is made or deleted.
+SCRATCH = ".critattn-"
+# No write of a chunk lasts this long, not even on a slow network disk.
+STALE_SECONDS = 3600.0
 log = logging.getLogger(__name__)
 
 
@@ -85,6 +90,8 @@ class Store:
     def create(cls, path: str | os.PathLike[str], *, name: str, spec: Mapping[str, Any], layout: Layout) -> "Store":
         """Create a store, or open the one that is there with the same spec; nothing half-made is ever visible.
 
+        What killed writers left unfinished is removed once it is an hour old: another process may be writing now.
+
         Raises:
             StoreError: where the folder cannot be written, or holds the data of a different spec.
         """
@@ -99,6 +106,7 @@ class Store:
             "created": time.time(),
         }
         check_writable(folder)
+        _tidy(folder)
         if not (folder / "zarr.json").exists():
             _make(folder, layout, kept)
         store = cls.open(folder)
@@ -129,13 +137,16 @@ class Store:
         tail = ("0",) * (len(self.layout.block_axes) + 2)
         return self.path.joinpath(ARRAY, "c", *(str(index) for index in unit), *tail)
 
-    def write_unit(self, unit: Unit, block: np.ndarray, *, seconds: float = 0.0) -> None:
+    def write_unit(
+        self, unit: Unit, block: np.ndarray, *, seconds: float = 0.0, origin: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the chunk of a unit, whole or not at all, then a line in the journal.
 
         Args:
             unit: index along the unit axes.
             block: (*block axes, observables, 2), float64; NaN where there is no standard error.
             seconds: wall time that computing it took.
+            origin: for a copy: the journal's record of the chunk that was copied.
 
         Raises:
             StoreError: where the disk is full or the store cannot be written.
@@ -144,7 +155,8 @@ class Store:
             raise StoreError(f"unit {unit}: block of shape {block.shape}; allowed: {self.layout.block_shape}")
         try:
             self.array("r+")[unit] = np.asarray(block, dtype=np.float64)
-            self._note({"unit": list(unit), "seconds": seconds, "threads": provenance.threads(), **_who()})
+            known = {"seconds": seconds, "threads": provenance.threads(), **_who(), **(origin or {})}
+            self._note({**known, "unit": list(unit)})
         except OSError as error:
             raise StoreError(f"store {str(self.path)!r}: unit {unit} was not written: {_reason(error)}") from error
 
@@ -159,6 +171,10 @@ class Store:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
         records = (record for line in lines if (record := _record(line)) is not None)
         return {tuple(record["unit"]): record for record in records}
+
+    def read_unit(self, unit: Unit) -> np.ndarray | None:
+        """The block of a unit; None where its chunk is missing or damaged."""
+        return _read(self.array(), unit) if self.chunk_file(unit).exists() else None
 
     def damaged_units(self) -> list[Unit]:
         """Units whose chunk is there but does not hold: wrong checksum, cut short."""
@@ -253,7 +269,7 @@ def delete(store: Store) -> None:
         StoreError: where it cannot be deleted.
     """
     try:
-        grave = Path(tempfile.mkdtemp(prefix=".deleted-", dir=store.path.parent))
+        grave = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=store.path.parent))
         store.path.rename(grave / store.path.name)
         shutil.rmtree(grave)
     except OSError as error:
@@ -293,7 +309,7 @@ def differences(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]
 
 def _make(folder: Path, layout: Layout, kept: Mapping[str, Any]) -> None:
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder.parent) as scratch:
             _fill(Path(scratch) / folder.name, layout, kept)
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -302,6 +318,14 @@ def _make(folder: Path, layout: Layout, kept: Mapping[str, Any]) -> None:
         # Another process may have been faster: then its store is there and is opened.
         if not (folder / "zarr.json").exists():
             raise StoreError(f"store {str(folder)!r}: cannot be written: {_reason(error)}") from error
+
+
+def _tidy(folder: Path) -> None:
+    oldest = time.time() - STALE_SECONDS
+    for left in (*folder.rglob("*.partial"), *folder.parent.glob(f"{SCRATCH}*")):
+        with contextlib.suppress(OSError):
+            if left.stat().st_mtime < oldest:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _fill(folder: Path, layout: Layout, kept: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -285,3 +286,50 @@ def test_version():
 def test_settings_choose_a_dtype():
     assert Settings().dtype_or("float64") == "float64"
     assert Settings(dtype="float32").dtype_or("float64") == "float32"
+
+
+def test_json_is_readable_wherever_it_goes():
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    code = (
+        "from critattn.cli.common import Settings, emit; emit(Settings(as_json=True), {'name': '\\u4ee4\\u724c.npy'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert json.loads(done.stdout)["name"] == "\u4ee4\u724c.npy"
+
+
+def test_a_terminal_without_unicode_and_a_closed_one_are_no_error(tmp_path):
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    code = "from critattn.cli import main; main()"
+    arguments = [sys.executable, "-c", code, "store", "list", "--store", str(tmp_path / "\u4ee4")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, env=environment)
+    assert "??" not in done.stderr
+    assert "no results in" in done.stdout
+    closed = f"import os; os.close(1); import sys; sys.stdout = None; {code}"
+    shut = [sys.executable, "-c", closed, "studies"]
+    assert subprocess.run(shut, stderr=subprocess.PIPE, check=True).stderr == b""
+
+
+@pytest.mark.parametrize("where", ["import", "callback", "plain"])
+def test_an_interrupt_is_neither_lost_nor_shown_wherever_it_strikes(tmp_path, where):
+    (tmp_path / "half_imported.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndone = True\n")
+    strike = {
+        "import": "import half_imported; assert half_imported.done",
+        "callback": "gc.callbacks.append(lambda *_: (gc.callbacks.clear(), os.kill(os.getpid(), 2))); gc.collect()",
+        "plain": "os.kill(os.getpid(), 2)",
+    }[where]
+    code = (
+        "import click, gc, os, sys, time\n"
+        "from critattn.cli.common import Command\nfrom critattn.cli.root import Root\n"
+        "@click.group(cls=Root)\ndef app(): pass\n"
+        f"@app.command(cls=Command)\ndef work():\n    {strike}\n    time.sleep(5)\n"
+        "app(['work'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "Interrupted. To go on: the same command starts again"

@@ -268,9 +268,9 @@ def test_the_smallest_tokens():
 @pytest.mark.parametrize(
     ("args", "parts"),
     [
-        (("--gamma", "1e308"), ["--gamma", "1e+308", "gamma log n", "1e+150"]),
-        (("--beta", "-1e200"), ["--beta", "-1e+200", "1e+150"]),
-        (("--beta", "1e30", "--dtype", "float32"), ["--beta", "1e+30", "float32", "1e+18"]),
+        (("--gamma", "1e308"), ["--gamma", "1e+308", "gamma log n", "1e+15"]),
+        (("--beta", "-1e16"), ["--beta", "-1e+16", "1e+15"]),
+        (("--beta", "1e7", "--dtype", "float32"), ["--beta", "1e+07", "float32", "1e+06"]),
     ],
 )
 def test_an_absurd_temperature_is_refused(args, parts):

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import critattn
-from critattn import rooms
+from critattn import rooms, sweeps
 from critattn.cli import main, report
 from critattn.cli import reproduce as module
 from critattn.errors import StoreError
@@ -32,7 +32,6 @@ QUICK = {
     "order_parameters": 'n = [8, 16, 32]\ngamma = "0:4:9"\n',
     "random_scores": 'n = 64\ntau = "0:0.3:4"\ngamma = "0:8:5"\nreplicates = 1\n',
 }
-FAKE_REAL = {"record": {"coordinates": {}}, "share": None}
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +178,13 @@ def quick_job(finished, place, monkeypatch):
     return place
 
 
+@pytest.fixture
+def full_job(quick_job, monkeypatch):
+    """The full job with the quick studies in place of the full ones: what --full adds stays."""
+    monkeypatch.setattr(module._Run, "spec", lambda self, name: sweeps.load_study(name).spec(quick=True))
+    monkeypatch.setattr(sweeps, "store_path", lambda name, **how: Path("runs") / f"{name}-quick")
+
+
 def test_a_row_that_disagrees_is_shown_as_such(quick_job, monkeypatch):
     from critattn import comparison
 
@@ -203,10 +209,8 @@ def test_seed_and_dtype_are_part_of_the_study(quick_job):
     refused("--seed", "5", parts=["runs/angle_ratio-quick", "seed was 0, is 5", "--store"])
 
 
-def test_without_the_package_of_real_tokens_a_note_says_so(quick_job, monkeypatch):
+def test_without_the_package_of_real_tokens_a_note_says_so(full_job, monkeypatch):
     monkeypatch.setattr(module, "REAL_PACKAGE", "no_such_package")
-    monkeypatch.setattr(module._Run, "spec", lambda self, name: critattn.load_study(name).spec(quick=True))
-    monkeypatch.setattr("critattn.sweeps.store_path", lambda name, **how: Path("runs") / f"{name}-quick")
     result = json.loads(run("--full", "--json").stdout)
     assert result["real_tokens"] is None
     assert "pip install --no-deps no-such-package" in result["notes"][0]
@@ -280,9 +284,7 @@ real = pytest.mark.skipif(
 
 @pytest.mark.slow
 @real
-def test_real_tokens_are_no_exchangeable_gaussians(quick_job, monkeypatch):
-    monkeypatch.setattr(module._Run, "spec", lambda self, name: critattn.load_study(name).spec(quick=True))
-    monkeypatch.setattr("critattn.sweeps.store_path", lambda name, **how: Path("runs") / f"{name}-quick")
+def test_real_tokens_are_no_exchangeable_gaussians(full_job):
     result = json.loads(run("--full", "--json").stdout)
     record, found = result["thresholds"][-1], result["real_tokens"]
     assert record == found["record"]

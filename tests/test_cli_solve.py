@@ -192,3 +192,20 @@ def test_solve_imports_no_jax():
         "sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "option"),
+    [
+        (("simplex", "--n", "8", "--d", "8", "--rho", "0.3", "--gamma", "1e308"), "--gamma"),
+        (("simplex", "--log-n", "1,2", "--rho", "0.3", "--gamma", "0,-1e200"), "--gamma"),
+        (("near-simplex", "--n", "64", "--d", "8", "--rho", "0.3", "--gamma", "1e308"), "--gamma"),
+        (("random-energy", "--n", "64", "--beta", "1e308"), "--beta"),
+    ],
+)
+def test_an_absurd_temperature_is_refused(args, option):
+    result = CliRunner().invoke(main, ["solve", *args])
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert option in line
+    assert "1e+150" in line

@@ -19,7 +19,9 @@ __all__ = [
     "Group",
     "Number",
     "Settings",
+    "duration",
     "emit",
+    "lines",
     "mapped",
     "outer",
     "plain",
@@ -188,7 +190,7 @@ def emit(settings: Settings, payload: Mapping[str, Any], people: Any = None) -> 
             payload as a table of two columns.
     """
     if settings.as_json:
-        text = json.dumps({"schema_version": SCHEMA_VERSION, **plain(payload)}, allow_nan=False, ensure_ascii=False)
+        text = json.dumps({"schema_version": SCHEMA_VERSION, **plain(payload)}, allow_nan=False)
         click.echo(text)
         return
     shown: Any = people() if callable(people) else people
@@ -202,6 +204,8 @@ def render(shown: Any) -> None:
         return
     from rich.console import Console
 
+    if sys.stdout is None:
+        return
     Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(shown)
 
 
@@ -224,6 +228,14 @@ def table(columns: Sequence[str], rows: Any, *, title: str | None = None) -> Any
     return made if title is None else Lines(Text(title), made)
 
 
+def lines(*shown: Any) -> Any:
+    """Texts and rich renderables, one below the other."""
+    from rich.console import Group as Lines
+    from rich.text import Text
+
+    return Lines(*(Text(one) if isinstance(one, str) else one for one in shown))
+
+
 def cell(value: Any) -> str:
     """The text of one value in a table."""
     value = plain(value)
@@ -237,7 +249,14 @@ def cell(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def progress(settings: Settings, total: int, description: str, *, done: int = 0) -> Iterator[Callable[..., None]]:
+def progress(
+    settings: Settings,
+    total: int,
+    description: str,
+    *,
+    done: int = 0,
+    remaining: Callable[[], float | None] | None = None,
+) -> Iterator[Callable[..., None]]:
     """A progress bar on stderr; silent when stderr is no terminal, and with -q.
 
     Args:
@@ -245,19 +264,42 @@ def progress(settings: Settings, total: int, description: str, *, done: int = 0)
         total: steps in all.
         description: what is at work.
         done: steps that were there before; they do not enter the remaining time.
+        remaining: gives the remaining seconds, None where not yet known; by default all steps count alike.
 
     Yields:
         A function that advances the bar by a number of steps (one by default).
     """
-    if settings.quiet or not sys.stderr.isatty():
+    if settings.quiet or sys.stderr is None or not sys.stderr.isatty():
         yield lambda steps=1: None
         return
     from rich import progress as bars
 
-    columns = (*bars.Progress.get_default_columns(), bars.MofNCompleteColumn())
+    *others, left = bars.Progress.get_default_columns()
+    columns = (*others, left if remaining is None else _remaining_column(remaining), bars.MofNCompleteColumn())
     with bars.Progress(*columns, console=_stderr_console(), transient=True) as bar:
         task = bar.add_task(description, total=total, completed=done)
         yield lambda steps=1: bar.advance(task, steps)
+
+
+def _remaining_column(remaining: Callable[[], float | None]) -> Any:
+    from rich import progress as bars
+    from rich.text import Text
+
+    class Remaining(bars.ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: Any) -> Text:
+            return Text(duration(remaining()), style="progress.remaining")
+
+    return Remaining()
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as h:mm:ss; dashes where not known."""
+    if seconds is None:
+        return "-:--:--"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def _stderr_console() -> Any:

@@ -24,7 +24,8 @@ GRADIENT = ("gradient_norm_squared", "gradient_norm")
 EXACT_OPERATIONS = 1e11
 OPERATOR_SIZE = 65_536
 PROBES = 4
-LARGEST_BETA = {"float32": 1e18, "float64": 1e150}
+# beyond it the rounding of a logit reaches a tenth of a nat
+LARGEST_BETA = {"float32": 1e6, "float64": 1e15}
 
 
 @click.command(cls=Command)
@@ -124,7 +125,7 @@ def _temperatures(options: dict[str, Any], n: int) -> dict[str, float | None]:
 
 
 def _check_beta(options: dict[str, Any], n: int, dtype: str) -> None:
-    """Refuse an inverse temperature whose square, which enters the gradient, is beyond the dtype."""
+    """Refuse an inverse temperature that leaves logits without the digits that weights need."""
     name = "gamma" if options["beta"] is None else "beta"
     beta = options[name] * (math.log(n) if name == "gamma" else 1)
     largest = LARGEST_BETA[dtype]

@@ -86,15 +86,20 @@ def _real(found: Mapping[str, Any] | None) -> list[str]:
         ("effective dimension of the covariance", found["effective_dimension"], found["record"]["coordinates"]["d"]),
         ("largest cosine of two rows", found["largest_cosine"], None),
     ]
-    share = found["share"]
-    reading = (
-        "The predictor takes rows for exchangeable isotropic Gaussians. Measured and predicted gamma differ by "
-        f"{measured - found['predicted']:+.4f} ({(measured / found['predicted'] - 1) * 100:+.1f} %). Anisotropy, which "
-        f"the Gaussian surrogate keeps, makes {share * 100:.0f} % of that; what no Gaussian has (heavy tails, clusters "
-        "of near-equal rows) the rest."
-    )
     heading = "## Real tokens: 1,024 word embeddings of a trained encoder"
-    return [heading, _table(("quantity", "measured", "predicted"), rows), reading]
+    return [heading, _table(("quantity", "measured", "predicted"), rows), _reading(found)]
+
+
+def _reading(found: Mapping[str, Any]) -> str:
+    if found["share"] is None:
+        return f"The predictor's assumptions cannot be told apart: {found['measured']['reason'] or 'no surrogate'}."
+    measured, predicted = found["measured"]["critical"], found["predicted"]
+    return (
+        "The predictor takes rows for exchangeable isotropic Gaussians. Measured and predicted gamma differ by "
+        f"{measured - predicted:+.4f} ({(measured / predicted - 1) * 100:+.1f} %). Anisotropy, which the Gaussian "
+        f"surrogate keeps, makes {found['share'] * 100:.0f} % of that; what no Gaussian has (heavy tails, clusters of "
+        "near-equal rows) the rest."
+    )
 
 
 def _figure(figure: Mapping[str, Any]) -> str:

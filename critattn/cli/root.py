@@ -1,18 +1,23 @@
 """The outermost group: every exception becomes one line on stderr and an exit code."""
 
+import _thread
 import contextlib
 import errno
+import io
 import logging
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import click
 
 from critattn.cli.common import Group, Settings
-from critattn.errors import CritattnError, StoreError
+from critattn.errors import ClusterError, CritattnError, StoreError
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 DISK_FAILS = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
@@ -26,10 +31,54 @@ class Root(Group):
         """Run the command line and exit with 0, 1, 2 or 130; takes what `click.Command.main` takes."""
         settings = Settings(debug="--debug" in (how.get("args") or sys.argv[1:]))
         how = {"prog_name": "critattn", **how, "standalone_mode": False, "obj": settings}
-        with warnings.catch_warnings(), _logging(settings), _Guard(settings) as guard:
+        _replace_what_cannot_be_shown()
+        with warnings.catch_warnings(), _logging(settings), _kept_interrupts(), _Guard(settings) as guard:
             warnings.showwarning = _shown_by(settings)
             guard.code = super().main(*args, **how) or DONE
         sys.exit(guard.code)
+
+
+def _replace_what_cannot_be_shown() -> None:
+    """Let a terminal without Unicode show question marks in place of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")
+
+
+@contextlib.contextmanager
+def _kept_interrupts() -> Iterator[None]:
+    """Let Ctrl-C wait while a module is imported, and repeat one that struck in a callback, where Python drops it."""
+    hook, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
+    ours = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+
+    def repeat(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _interrupt_again()
+        else:
+            hook(unraisable)
+
+    sys.unraisablehook = repeat
+    if ours:
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        if ours:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or later where a module is half imported: compiled ones abort the process then."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return _interrupt_again()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _interrupt_again() -> None:
+    threading.Timer(0.05, _thread.interrupt_main).start()
 
 
 class _Guard:
@@ -67,7 +116,7 @@ def _diagnosis(error: BaseException, settings: Settings) -> tuple[str, int]:
             return f"Interrupted. To go on: {settings.go_on}", INTERRUPTED
         case click.ClickException():
             return _line(error.format_message()), error.exit_code
-        case StoreError():
+        case StoreError() | ClusterError():
             return _line(str(error)), after
         case CritattnError():
             return _line(str(error)), WRONG_INPUT

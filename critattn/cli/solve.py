@@ -7,12 +7,14 @@ from typing import Any
 import click
 
 from critattn.cli.common import Count, Grid, Group, Number, Settings, emit, outer
-from critattn.errors import DomainError
+from critattn.errors import DomainError, SpecError
+from critattn.grids import as_tuple
 
 SNAP = 1e-9
 FORWARD = ("self_weight", "cross_weight", "entropy", "participation_ratio", "output_cosine", "angle_ratio")
 BACKWARD = ("gradient_norm_squared", "log_gradient_norm_squared", "gradient_norm")
 SPECTRAL = ("operator_norm", "singular_values", "log_multiplicities")
+LARGEST_BETA = 1e150
 THRESHOLDS = ("half_weight_gamma", "half_angle_gamma", "half_angle_residual", "transition_width")
 
 
@@ -83,7 +85,15 @@ def simplex_command(
     Example: critattn solve simplex --n 1e300 --d 1e301 --rho 0.5 --gamma 0:4:81 --json
     """
     logs = {"log_n": log_of("n", n, log_n), "log_d": log_of("d", d, log_d, required=False)}
+    _check_beta("gamma", gamma, logs["log_n"])
     emit(settings, _simplex(update, {**logs, "rho": rho, "gamma": gamma}))
+
+
+def _check_beta(option: str, values: Any, log_n: Any = 1.0) -> None:
+    """Refuse an inverse temperature whose square, which enters the gradient, is beyond a float."""
+    for value in () if values is None else as_tuple(values):
+        if not abs(value) * max(as_tuple(log_n)) <= LARGEST_BETA:
+            raise SpecError(f"--{option} = {value:g}: allowed: an inverse temperature up to {LARGEST_BETA:g}")
 
 
 def _simplex(update: dict[str, float], given: dict[str, Any]) -> dict[str, Any]:
@@ -199,6 +209,7 @@ def near_simplex_command(settings: Settings, n: Any, log_n: Any, d: Any, rho: An
     Example: critattn solve near-simplex --n 4096 --d 48 --rho 0.5 --gamma 1:4:7 --json
     """
     given = {"log_n": log_of("n", n, log_n), "d": _floats(d), "rho": rho, "gamma": gamma}
+    _check_beta("gamma", gamma, given["log_n"])
     emit(settings, _near_simplex(given))
 
 
@@ -238,6 +249,7 @@ def random_energy_command(settings: Settings, n: Any, log_n: Any, beta: Any) -> 
 
     Example: critattn solve random-energy --n 64,1024,16384 --beta 1:9:9 --json
     """
+    _check_beta("beta", beta)
     emit(settings, _random_energy(**outer(log_n=log_of("n", n, log_n), beta=beta)))
 
 

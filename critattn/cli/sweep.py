@@ -3,17 +3,21 @@
 import contextlib
 import dataclasses
 import re
+import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from critattn.cli.common import Command, Settings, emit, progress, table
+from critattn import storage
+from critattn.cli.common import Command, Settings, emit, lines, progress, table
 from critattn.errors import SpecError
-from critattn.sweeps import SweepSpec, load_study, run_sweep, store_path
+from critattn.sweeps import Forecast, Refinement, SweepSpec, load_study, run_sweep, store_path
+from critattn.sweeps.refining import MAX_POINTS, check_refinable, refine_sweep
 
+REFINEMENT_KEYS = ("rounds", "points", "largest_change", "converged", "reason")
 CURVE = "self_weight,entropy,participation_ratio,angle_ratio"
 THRESHOLD = "half_weight"
 # option -> (table of the spec, key)
@@ -61,9 +65,21 @@ PLACES = {
 @click.option("--quick", is_flag=True, help="The study's quick axes, in a store of their own.")
 @click.option("--fresh", is_flag=True, help="Compute every unit again.")
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
+@click.option("--cluster", "address", help="Run on a Dask cluster: a scheduler's address, or local to start one.")
+@click.option("--refine", type=float, help="Add points until neighbouring thresholds differ by less, such as 0.02.")
+@click.option("--refine-max", type=int, help=f"Most points that --refine may reach.  [default: {MAX_POINTS}]")
 @click.pass_obj
 def command(
-    settings: Settings, *, study: str | None, quick: bool, fresh: bool, store: str | None, **options: Any
+    settings: Settings,
+    *,
+    study: str | None,
+    quick: bool,
+    fresh: bool,
+    store: str | None,
+    address: str | None,
+    refine: float | None,
+    refine_max: int | None,
+    **options: Any,
 ) -> None:
     """Run a study, or what is missing of it; or a sweep of your own, given by options.
 
@@ -72,32 +88,103 @@ def command(
     Example: critattn sweep order_parameters --quick
 
     Example: critattn sweep --gamma 0:4:41 --n 512 --d 32 --rho 0.5 --replicates 4
+
+    Example: critattn sweep --n 256 --d 4,256 --rho 0.5 --replicates 4 --refine 0.05
     """
     name, spec = _asked_for(study, options, quick=quick)
     spec = with_globals(settings, spec)
     name = name or f"sweep-{spec.hash[:8]}"
     path = store_path(name, quick=quick, root=store)
+    plan = Plan(spec, path, fresh=fresh, address=address, refine=refine, refine_max=refine_max)
+    emit_run(settings, plan, name, go_on=_again(study, quick=quick, store=store, plan=plan))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to run, where and how; refinement is checked at once.
+
+    Attributes:
+        spec: the sweep.
+        path: its store.
+        fresh: compute every unit again.
+        address: of a Dask cluster; None runs in this process.
+        refine: relative change allowed between neighbouring thresholds; None leaves the axes as they are.
+        refine_max: most points that refinement may reach.
+    """
+
+    spec: SweepSpec
+    path: Path
+    fresh: bool = False
+    address: str | None = None
+    refine: float | None = None
+    refine_max: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.refine is None:
+            if self.refine_max is not None:
+                raise click.UsageError("--refine-max needs --refine")
+            return
+        if self.fresh:
+            raise click.UsageError("--fresh and --refine do not go together: delete the stores in place of --fresh")
+        try:
+            check_refinable(self.spec, self.refine, self.most)
+        except SpecError as error:
+            raise SpecError(f"--{error}") from None
+
+    @property
+    def most(self) -> int:
+        """Most points that refinement may reach."""
+        return MAX_POINTS if self.refine_max is None else self.refine_max
+
+    def carry_out(self, run: Callable[[SweepSpec, Path], Any]) -> tuple[SweepSpec, Path, Any, Refinement | None]:
+        """The sweep with its last axes, its store and data, and how the refinement went."""
+        if self.refine is None:
+            return self.spec, self.path, run(self.spec, self.path), None
+        done = refine_sweep(self.spec, self.path, tolerance=self.refine, max_points=self.most, run=run)
+        return done.spec, done.store, done.data, done
+
+
+def emit_run(settings: Settings, plan: Plan, name: str, *, go_on: str) -> None:
+    """Carry out a plan, round by round where it refines, and show what came out."""
     begun = time.perf_counter()
-    with _telling(settings, name, _again(study, quick=quick, store=store)) as tell:
-        data = run_sweep(spec, path, resume=not fresh, progress=tell)
+    rounds: list[Tell] = []
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(_executor(plan.address)) if plan.address else None
+
+        def run(spec: SweepSpec, path: Path) -> Any:
+            forecast = Forecast()
+            rounds.append(Tell(settings, path.name if rounds else name, go_on, forecast))
+            how = {"resume": not plan.fresh, "executor": pool, "progress": rounds[-1], "forecast": forecast}
+            with rounds[-1].stack:
+                return run_sweep(spec, path, **how)
+
+        spec, path, data, refined = plan.carry_out(run)
     found = {
         "study": name,
         "store": str(path),
         "spec_hash": data.attrs["spec_hash"],
         "mode": spec.mode,
-        "units": tell.total,
-        "units_reused": tell.before,
+        "units": rounds[-1].total,
+        "units_reused": rounds[-1].before,
         "seconds": round(time.perf_counter() - begun, 3),
         "observables": summary(data),
+        "refinement": refined and {key: getattr(refined, key) for key in REFINEMENT_KEYS},
     }
     emit(settings, found, lambda: _for_people(found))
+
+
+def _executor(address: str) -> Any:
+    from critattn import cluster
+
+    return cluster.executor(address)
 
 
 class Tell:
     """Follows a run: marks that work has begun, says what was there, moves the bar."""
 
-    def __init__(self, settings: Settings, name: str, go_on: str) -> None:
+    def __init__(self, settings: Settings, name: str, go_on: str, forecast: Forecast | None = None) -> None:
         self.settings, self.name, self.go_on = settings, name, go_on
+        self.remaining = forecast.seconds if forecast else None
         self.total = self.before = self.done = 0
         self.stack = contextlib.ExitStack()
         self.advance: Callable[..., None] | None = None
@@ -115,14 +202,8 @@ class Tell:
         self.before, self.total = done, total
         if done and not self.settings.quiet:
             click.echo(f"{self.name}: {done} of {total} units are there", err=True)
-        self.advance = self.stack.enter_context(progress(self.settings, total, self.name, done=done))
-
-
-@contextlib.contextmanager
-def _telling(settings: Settings, name: str, go_on: str) -> Iterator[Tell]:
-    tell = Tell(settings, name, go_on)
-    with tell.stack:
-        yield tell
+        bar = progress(self.settings, total, self.name, done=done, remaining=self.remaining)
+        self.advance = self.stack.enter_context(bar)
 
 
 def summary(data: Any) -> list[dict[str, Any]]:
@@ -185,11 +266,13 @@ def with_globals(settings: Settings, spec: SweepSpec) -> SweepSpec:
     return dataclasses.replace(spec, **changes)
 
 
-def _again(study: str | None, *, quick: bool, store: str | None) -> str:
+def _again(study: str | None, *, quick: bool, store: str | None, plan: Plan) -> str:
     if study is None:
         return "the same command goes on where it stopped"
-    place = f" --store {store}" if store else ""
-    return f"critattn sweep {study}{' --quick' if quick else ''}{place}"
+    parts = ["critattn sweep", study, "--quick" if quick else "", f"--store {store}" if store else ""]
+    how = {"cluster": plan.address, "refine": plan.refine, "refine-max": plan.refine_max}
+    parts += [f"--{option} {value}" for option, value in how.items() if value is not None]
+    return " ".join(part for part in parts if part)
 
 
 def _for_people(found: dict[str, Any]) -> Any:
@@ -197,7 +280,19 @@ def _for_people(found: dict[str, Any]) -> Any:
         (item["name"], " x ".join(f"{dim} {size}" for dim, size in item["sizes"].items()), item["min"], item["max"])
         for item in found["observables"]
     ]
-    title = (
-        f"{found['study']}: {found['units']} units in {Path(found['store'])}, {found['units_reused']} of them reused"
-    )
-    return table(("observable", "axes", "min", "max"), rows, title=title)
+    store = Path(found["store"])
+    title = f"{found['study']}: {found['units']} units in {store}, {found['units_reused']} of them reused"
+    return lines(table(("observable", "axes", "min", "max"), rows, title=title), *_endings(found, store))
+
+
+def _endings(found: dict[str, Any], store: Path) -> list[str]:
+    """How the refinement went, and which commands show the results."""
+    refined = found["refinement"]
+    ended = []
+    if refined:
+        left = refined["reason"] or f"neighbours differ by at most {refined['largest_change']:.2g}"
+        ended.append(f"refined in {refined['rounds']} rounds to {refined['points']} points: {left}")
+    place = "" if store.parent == storage.store_root() else f" --store {shlex.quote(str(store.parent))}"
+    name = f"{shlex.quote(store.name)}{place}"
+    located = "" if found["mode"] == "depth" else f"; thresholds: critattn threshold {name}"
+    return [*ended, f"See: critattn store show {name}{located}"]

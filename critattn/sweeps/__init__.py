@@ -4,6 +4,9 @@ from critattn.sweeps.evaluation import evaluate as evaluate
 from critattn.sweeps.evaluation import layout_of as layout_of
 from critattn.sweeps.evaluation import make_tokens as make_tokens
 from critattn.sweeps.evaluation import token_key as token_key
+from critattn.sweeps.forecast import Forecast as Forecast
+from critattn.sweeps.refining import Refinement as Refinement
+from critattn.sweeps.refining import refine_sweep as refine_sweep
 from critattn.sweeps.running import run_sweep as run_sweep
 from critattn.sweeps.spec import AttentionSpec as AttentionSpec
 from critattn.sweeps.spec import Axes as Axes

@@ -1,6 +1,7 @@
 """Running a sweep: the missing units, one chunk after the other, in this process or through an executor."""
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import os
@@ -16,12 +17,16 @@ import numpy as np
 
 from critattn import provenance, tensorfiles
 from critattn.datasets import Unit, to_dataset
+from critattn.errors import StoreError
 from critattn.storage import Store, canonical_json, content_hash
 from critattn.sweeps import evaluation
 from critattn.sweeps.evaluation import layout_of
+from critattn.sweeps.forecast import Forecast
 from critattn.sweeps.spec import SweepSpec
 
 Progress = Callable[[int, int], None]
+# A unit, and whether this run computed it.
+Finished = Generator[tuple[Unit, bool], None, None]
 log = logging.getLogger(__name__)
 
 
@@ -32,6 +37,7 @@ def run_sweep(
     resume: bool = True,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    forecast: Forecast | None = None,
 ) -> Any:
     """Run a sweep, or what is missing of it.
 
@@ -42,24 +48,27 @@ def run_sweep(
         executor: where units are computed (`submit(function, *arguments)` gives a future); units write their own
             chunks, so workers need to see the store. None computes in this process.
         progress: called with (units done, units in all), first with what was there.
+        forecast: told of each unit before `progress`; it knows the remaining time.
 
     Returns:
         An `xarray.Dataset` with one variable an observable and `<name>_se` beside it.
 
     Raises:
         StoreError: before any computing where the store cannot be written or holds a different study; later where a
-            chunk could not be written.
+            chunk could not be written, or is not there after all.
         CritattnError: where tokens cannot be made.
         KeyboardInterrupt: after Ctrl-C, once the units in hand are written; a second Ctrl-C does not wait.
     """
     sink = _Memory(spec) if store is None else _open(spec, Path(store))
     units = sink.missing() if resume else list(sink.layout.units())
     total = len(list(sink.layout.units()))
-    tell = progress or (lambda done, total: None)
+    tell, expect = progress or (lambda done, total: None), forecast or Forecast()
+    expect.start(sink.layout, units)
     tell(total - len(units), total)
     finished = _here(spec, units, sink) if executor is None else _there(spec, units, sink, executor)
     with _patience() as stopped, contextlib.closing(finished):
-        for done, _ in enumerate(finished, total - len(units) + 1):
+        for done, (unit, computed) in enumerate(finished, total - len(units) + 1):
+            expect.finish(unit, computed=computed)
             tell(done, total)
             if stopped.is_set():
                 raise KeyboardInterrupt
@@ -84,6 +93,9 @@ class _Memory:
 
     def missing(self) -> list[Unit]:
         return list(self.layout.units())
+
+    def has(self, unit: Unit) -> bool:
+        return False
 
     def task(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return evaluation.evaluate, ()
@@ -110,18 +122,33 @@ class _OnDisk:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.layout = store.layout
+        self.absent: set[Unit] = set()
 
     def missing(self) -> list[Unit]:
-        return self.store.missing_units()
+        units = self.store.missing_units()
+        self.absent = {unit for unit in units if not self.store.chunk_file(unit).exists()}
+        return units
+
+    def has(self, unit: Unit) -> bool:
+        """Another process has written the unit since this one looked."""
+        return unit in self.absent and self.store.chunk_file(unit).exists()
 
     def task(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return work, (self.store,)
+        # Workers elsewhere have a working folder of their own.
+        return work, (dataclasses.replace(self.store, path=self.store.path.absolute()),)
 
     def keep(self, unit: Unit, result: Any) -> None:
         return None
 
     def read(self) -> Any:
-        return self.store.read()
+        data = self.store.read()
+        lost = data.attrs["units_missing"]
+        if lost:
+            raise StoreError(
+                f"store {str(self.store.path)!r}: {lost} computed units are not there or damaged; check the disk, and "
+                "that all workers see this folder; the same command computes them again"
+            )
+        return data
 
 
 def identity_of(spec: SweepSpec) -> dict[str, Any]:
@@ -138,25 +165,33 @@ def _open(spec: SweepSpec, folder: Path) -> _OnDisk:
     return _OnDisk(Store.create(folder, name=folder.name, spec=identity_of(spec), layout=layout_of(spec)))
 
 
-def _here(spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk") -> Generator[Unit, None, None]:
+def _here(spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk") -> Finished:
     function, more = sink.task()
     for unit in units:
-        sink.keep(unit, function(spec, unit, *more))
-        yield unit
+        there = sink.has(unit)
+        if not there:
+            sink.keep(unit, function(spec, unit, *more))
+        yield unit, not there
 
 
-def _there(
-    spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk", executor: Executor
-) -> Generator[Unit, None, None]:
+def _there(spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk", executor: Executor) -> Finished:
     function, more = sink.task()
-    futures: dict[Future[Any], Unit] = {executor.submit(function, spec, unit, *more): unit for unit in units}
+    placed = _placed(spec)
+    futures: dict[Future[Any], Unit] = {executor.submit(function, placed, unit, *more): unit for unit in units}
     try:
         for future in as_completed(futures):
             sink.keep(futures[future], future.result())
-            yield futures[future]
+            yield futures[future], True
     finally:
         for future in futures:
             future.cancel()
+
+
+def _placed(spec: SweepSpec) -> SweepSpec:
+    """The spec with the whole path of its token file; names of files never decide about random keys."""
+    if not spec.tokens.path:
+        return spec
+    return dataclasses.replace(spec, tokens=dataclasses.replace(spec.tokens, path=os.path.abspath(spec.tokens.path)))
 
 
 @contextlib.contextmanager

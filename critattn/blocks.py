@@ -1,0 +1,151 @@
+"""What observables are given: a block of rows of a layer, of its outputs, or of pairs of tokens."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax.numpy as jnp
+
+from critattn.attention import Attention
+from critattn.protocols import Array, Masses, RowContext, pytree
+
+
+class RowBlock:
+    """A block of query rows of one layer, all keys; whatever is asked for is computed once.
+
+    Args:
+        attention: the layer.
+        context: what the rows know about themselves.
+        scores: (rows, n) scores before any transform.
+        extremes: smallest and largest allowed score of each row.
+    """
+
+    def __init__(self, attention: Attention, context: RowContext, scores: Array, extremes: tuple[Array, Array]) -> None:
+        self.attention, self.context, self.scores, self.extremes = attention, context, scores, extremes
+
+    @property
+    def positions(self) -> Array:
+        """Positions of the queries, (rows,)."""
+        return self.context.query_positions
+
+    def own(self, matrix: Array) -> Array:
+        """The entries (i, i) of a (rows, n) matrix, (rows,)."""
+        return jnp.take_along_axis(matrix, self.positions[:, None], axis=1)[:, 0]
+
+    @cached_property
+    def logits(self) -> Array:
+        """(rows, n), in nats."""
+        return self.attention.logits(self.scores, self.context)
+
+    @cached_property
+    def weights(self) -> Array:
+        """(rows, n) attention weights."""
+        where = self.attention.allowed(self.context)
+        return self.attention.normaliser(self.logits, self.context, where=where)
+
+    @cached_property
+    def masses(self) -> Masses:
+        """(rows, n) weights before they are divided by their sum; the weights themselves where that is all there is."""
+        make = getattr(self.attention.normaliser, "masses", None)
+        if make is None:
+            return Masses(self.weights, jnp.log(jnp.where(self.weights > 0, self.weights, 1)))
+        shift = self.attention.logit_bound(self.scores, self.context, self.extremes)
+        return make(self.logits, where=self.attention.allowed(self.context), shift=shift)
+
+    @cached_property
+    def total(self) -> Array:
+        """Sum of the masses of each row, (rows,); 1 for a row without any."""
+        total = jnp.sum(self.masses.values, axis=1)
+        return jnp.where(total > 0, total, 1)
+
+    @cached_property
+    def row_mass(self) -> Array:
+        """Sum of the weights of each row, (rows,)."""
+        if hasattr(self.attention.normaliser, "masses"):
+            return jnp.sum(self.masses.values, axis=1) / self.total
+        return jnp.sum(self.weights, axis=1)
+
+    @cached_property
+    def self_weight(self) -> Array:
+        """A_ii, (rows,)."""
+        return self.own(self.masses.values) / self.total * self._unnormalised
+
+    @cached_property
+    def sum_of_squares(self) -> Array:
+        """Sum of squares of the shares A_ij / sum_j A_ij, (rows,)."""
+        return jnp.sum(self.masses.values**2, axis=1) / self.total**2
+
+    @cached_property
+    def entropy(self) -> Array:
+        """Entropy of the shares in nats, (rows,): log Z - sum_j m_j log m_j / Z for masses m and their sum Z."""
+        values, logs = self.masses
+        return jnp.log(self.total) - jnp.sum(values * logs, axis=1) / self.total
+
+    @cached_property
+    def largest_weight(self) -> Array:
+        """max_j A_ij, (rows,)."""
+        return jnp.max(self.masses.values, axis=1) / self.total * self._unnormalised
+
+    def outputs(self, values: Array) -> Array:
+        """sum_j A_ij v_j of values (n, width), (rows, width)."""
+        return self.masses.values @ values / self.total[:, None] * jnp.reshape(self._unnormalised, (-1, 1))
+
+    @property
+    def _unnormalised(self) -> Array:
+        """Row mass of normalisers whose weights do not sum to 1; 1 for those with masses."""
+        return jnp.ones(()) if hasattr(self.attention.normaliser, "masses") else self.row_mass
+
+
+@pytree()
+class OutputBlock:
+    """Directions of a block of tokens, before and after the layer, with the sums over all (sampled) tokens.
+
+    Attributes:
+        before: (rows, d) unit vectors.
+        after: (rows, d) unit vectors.
+        sum_before: (d,) sum of all m unit vectors before the layer.
+        sum_after: (d,) the same after it.
+        count: m.
+    """
+
+    before: Array
+    after: Array
+    sum_before: Array
+    sum_after: Array
+    count: Array | float
+
+
+@pytree()
+class PairBlock:
+    """Cosines of a block of tokens with all (sampled) tokens, before and after the layer.
+
+    Attributes:
+        cosines: (rows, m) before.
+        output_cosines: (rows, m) after.
+        other: (rows, m) False on the token itself.
+        distinct: (rows, m) False on the token itself and where two tokens have the same direction to rounding.
+    """
+
+    cosines: Array
+    output_cosines: Array
+    other: Array
+    distinct: Array
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How many rows were measured out of how many.
+
+    Attributes:
+        size: rows (tokens) measured.
+        total: rows there are.
+        dim: dimension of the tokens.
+    """
+
+    size: int
+    total: int
+    dim: int
+
+    @property
+    def correction(self) -> float:
+        """Finite-population factor (1 - m/n) of a variance; 0 where every row was measured."""
+        return 1.0 - self.size / self.total

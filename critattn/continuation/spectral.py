@@ -1,0 +1,218 @@
+"""Spectral continuation: a curve that is analytic in its parameter, from nested Chebyshev nodes.
+
+The degree doubles until the estimated error of every curve is within the tolerance; docs/continuation.md derives the
+estimate and says how fast it falls.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from critattn.continuation import chebyshev
+from critattn.continuation.curves import Curve, Curves, Evaluate, Evaluated
+from critattn.continuation.curves import checked_interval, checked_tolerance, not_finite
+from critattn.errors import DomainError
+
+FIRST_DEGREE = 8
+MAX_NODES = 257
+# calibrated in the tests: the true error stays below the estimate
+SAFETY = 4.0
+ROUNDING_ULPS = 4.0
+PLATEAU_ULPS = 1000.0
+# how far beyond its nodes a curve may be predicted to need more before it is given up
+PATIENCE = 1.5
+
+
+@dataclass(frozen=True)
+class ChebyshevCurve(Curve):
+    """The polynomial through a curve's values, or the exponential of the one through their logarithms.
+
+    Attributes:
+        variable: what is interpolated: `value`, or `log` for positive curves over orders of magnitude.
+        coefficients: (k,) Chebyshev coefficients of that variable.
+    """
+
+    variable: str = "value"
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """Chebyshev coefficients a_k of the variable, (k,); NaN where a value is not finite."""
+        return chebyshev.coefficients(self._heights)
+
+    @property
+    def _heights(self) -> np.ndarray:
+        return _forward(self.values, self.variable)
+
+    def _unit(self, gamma: np.ndarray) -> np.ndarray:
+        low, high = self.interval
+        return np.clip((2 * gamma - (low + high)) / (high - low), -1, 1)
+
+    def _evaluate(self, gamma: np.ndarray) -> np.ndarray:
+        if np.ptp(self.values) == 0:
+            return np.full(gamma.shape, self.values[0])
+        return _backward(chebyshev.interpolate(self._unit(gamma), self._heights), self.variable)
+
+    def _slope(self, gamma: np.ndarray) -> np.ndarray:
+        low, high = self.interval
+        slope = chebyshev.slope(self._unit(gamma), self.coefficients) * (2 / (high - low))
+        return slope * self._evaluate(gamma) if self.variable == "log" else slope
+
+    def _roots(self, level: float) -> np.ndarray:
+        if self.variable == "log" and level <= 0:
+            return np.empty(0)
+        scale = max(abs(level), float(np.max(np.abs(self.values))))
+        if np.ptp(self.values) <= 8 * np.finfo(float).eps * scale:
+            return np.empty(0)
+        touching = max(self.error, 8 * np.finfo(float).eps * scale)
+        if self.variable == "log":
+            touching /= level
+        heights = self._heights - _forward(np.array(level), self.variable)
+        low, high = self.interval
+        return np.clip(((low + high) + (high - low) * chebyshev.zeros(heights, touching)) / 2, low, high)
+
+
+def node_counts(max_nodes: int) -> list[int]:
+    """Numbers of nodes that are tried, 9, 17, 33, 65, ..., up to `max_nodes`."""
+    counts, degree = [], FIRST_DEGREE
+    while degree + 1 <= max_nodes:
+        counts.append(degree + 1)
+        degree *= 2
+    return counts
+
+
+def continue_curves(
+    evaluate: Evaluate,
+    *,
+    interval: tuple[float, float],
+    tolerance: float | None = None,
+    dtype: str = "float64",
+    max_nodes: int = MAX_NODES,
+    ranges: Mapping[str, float] | None = None,
+) -> Curves:
+    """Continue analytic curves over an interval from nested Chebyshev nodes, 9, 17, 33, ... of them.
+
+    Args:
+        evaluate: maps parameters (k,) to a mapping from names to values (k,); each node is asked for once.
+        interval: lower and upper end.
+        tolerance: error allowed, as a fraction of each curve's range; 1e-6 in float64, 1e-5 in float32 by default.
+        dtype: precision in which `evaluate` works, which decides where rounding begins.
+        max_nodes: largest number of nodes, at least 17.
+        ranges: the range of a curve where it is not that of its values at the nodes.
+
+    Returns:
+        A ChebyshevCurve for each name. One that is not converged, because `max_nodes` or the round-off plateau were
+        reached, because it is predicted to need far more nodes, or because a value is not finite, says so in `reason`.
+
+    Raises:
+        DomainError: for an interval, tolerance, dtype or number of nodes that makes no sense, and where `evaluate`
+            gives other names or shapes than it should.
+    """
+    ends, limit = checked_interval(interval), checked_tolerance(tolerance, dtype)
+    counts = node_counts(max_nodes)
+    if len(counts) < 2:
+        raise DomainError.of("max_nodes", max_nodes, f"at least {2 * FIRST_DEGREE + 1}")
+    judge = _Judge(ends, limit, float(np.finfo(dtype).eps), counts[-1], dict(ranges or {}))
+    seen = Evaluated(evaluate)
+    seen.add(judge.nodes(counts[0]))
+    curves: dict[str, ChebyshevCurve] = {}
+    for count in counts[1:]:
+        seen.add(judge.nodes(count)[1::2])
+        verdicts = {name: judge.verdict(name, seen.nodes, values) for name, values in seen.values.items()}
+        curves = {name: curve for name, (curve, _) in verdicts.items()}
+        if all(done for _, done in verdicts.values()):
+            break
+    return Curves(curves, interval=ends, nodes=seen.nodes)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Decides for each curve whether its nodes are enough."""
+
+    interval: tuple[float, float]
+    tolerance: float
+    eps: float
+    max_nodes: int
+    ranges: Mapping[str, float]
+
+    def nodes(self, count: int) -> np.ndarray:
+        low, high = self.interval
+        found = ((low + high) + (high - low) * chebyshev.points(count - 1)) / 2
+        found[[0, -1]] = low, high
+        return found
+
+    def verdict(self, name: str, nodes: np.ndarray, values: np.ndarray) -> tuple[ChebyshevCurve, bool]:
+        """The curve, and whether more nodes are of no use."""
+        bad = not_finite(nodes, values)
+        if bad:
+            return ChebyshevCurve(name, self.interval, nodes, values, float("inf"), False, f"{name}: {bad}"), True
+        variables = ("value", "log") if np.all(values > 0) else ("value",)
+        fit = min((_Fit.of(values, variable, self.eps) for variable in variables), key=lambda fit: fit.error)
+        scale = self.ranges.get(name, float(np.ptp(values)))
+        target = max(self.tolerance * scale, ROUNDING_ULPS * self.eps * float(np.max(np.abs(values))))
+        reason = "" if fit.error <= target else self._reason(fit, target, len(nodes))
+        said = f"{name}: {reason}" if reason else ""
+        curve = ChebyshevCurve(
+            name, self.interval, nodes, values, fit.error, fit.error <= target, said, variable=fit.variable
+        )
+        return curve, fit.error <= target or fit.plateau or self._hopeless(fit, target, len(nodes))
+
+    def _reason(self, fit: "_Fit", target: float, count: int) -> str:
+        if fit.plateau:
+            return f"rounding leaves an error of {fit.error:.1e}, above {target:.1e}; more nodes do not help"
+        needed = fit.needed(target, count)
+        return f"an error of {fit.error:.1e} is left at {count} nodes, above {target:.1e}; about {needed:.0f} are needed"
+
+    def _hopeless(self, fit: "_Fit", target: float, count: int) -> bool:
+        return fit.needed(target, count) > PATIENCE * self.max_nodes
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How well the interpolant in one variable does.
+
+    The error of degree N/2 is measured at the nodes that N added; the coefficients say by how much it fell since.
+    """
+
+    variable: str
+    error: float
+    decay: float
+    plateau: bool
+
+    @classmethod
+    def of(cls, values: np.ndarray, variable: str, eps: float) -> "_Fit":
+        largest = float(np.max(np.abs(values)))
+        if np.ptp(values) <= ROUNDING_ULPS * eps * largest:
+            return cls(variable, float(np.ptp(values)), 0.0, True)
+        heights, degree = _forward(values, variable), len(values) - 1
+        guess = _backward(chebyshev.interpolate(chebyshev.points(degree)[1::2], heights[::2]), variable)
+        before = float(np.max(np.abs(guess - values[1::2])))
+        series = np.abs(chebyshev.coefficients(heights))
+        tail, middle = _top(series, degree), _top(series, degree // 2)
+        decay = min(1.0, tail / middle) if middle > 0 else 1.0
+        rounding = ROUNDING_ULPS * eps * largest
+        flat = decay > 0.5 and tail <= PLATEAU_ULPS * eps * float(np.max(series))
+        return cls(variable, SAFETY * before * decay + rounding, decay, flat)
+
+    def needed(self, target: float, count: int) -> float:
+        """Nodes that a geometric decay at the present rate would need."""
+        cautious = min(self.decay, 0.7 if count <= 2 * FIRST_DEGREE + 1 else 0.95)
+        if cautious == 0 or self.error <= target or target == 0:
+            return count
+        return count + (count - 1) / 2 * np.log(self.error / target) / -np.log(cautious)
+
+
+def _top(series: np.ndarray, end: int) -> float:
+    """Largest of the last coefficients up to degree `end`: single ones may vanish by chance or symmetry."""
+    return float(np.max(series[end + 1 - max(4, end // 8) : end + 1]))
+
+
+def _forward(values: np.ndarray, variable: str) -> np.ndarray:
+    return np.log(values) if variable == "log" else values
+
+
+def _backward(heights: np.ndarray, variable: str) -> np.ndarray:
+    if variable != "log":
+        return heights
+    with np.errstate(over="ignore"):
+        return np.exp(heights)
