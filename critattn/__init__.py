@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         finite_size_scaling,
         susceptibility,
     )
+    from critattn.curves import continue_curve
     from critattn.errors import CritattnError, DomainError, SpecError, StoreError
     from critattn.layers import measure_layers
     from critattn.measurement import measure, measure_batch
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from critattn.scaling import InverseTemperature, LogN
     from critattn.sweeps import SweepSpec, run_sweep
     from critattn.thresholds import half_angle, half_weight, row_half_weights
-    from critattn.tokens import Tokens, load, near_simplex, random_scores, simplex
+    from critattn.tokens import Tokens, load, near_simplex, random_scores, simplex, stream_near_simplex
 
 _MODULES = (
     "criticality",
@@ -78,6 +79,7 @@ _HOMES = {
     ),
     "comparison": ("compare",),
     "criticality": ("Threshold", "data_collapse", "find_crossing", "finite_size_scaling", "susceptibility"),
+    "curves": ("continue_curve",),
     "errors": ("CritattnError", "DomainError", "SpecError", "StoreError"),
     "layers": ("measure_layers",),
     "measurement": ("measure", "measure_batch"),
@@ -87,7 +89,7 @@ _HOMES = {
     "scaling": ("InverseTemperature", "LogN"),
     "sweeps": ("SweepSpec", "run_sweep"),
     "thresholds": ("half_angle", "half_weight", "row_half_weights"),
-    "tokens": ("Tokens", "load", "near_simplex", "random_scores", "simplex"),
+    "tokens": ("Tokens", "load", "near_simplex", "random_scores", "simplex", "stream_near_simplex"),
 }
 _NAMES = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -112,6 +114,7 @@ __all__ = [
     "attention_step",
     "attention_weights",
     "compare",
+    "continue_curve",
     "criticality",
     "data_collapse",
     "find_crossing",
@@ -134,6 +137,7 @@ __all__ = [
     "scaling",
     "simplex",
     "storage",
+    "stream_near_simplex",
     "susceptibility",
     "theory",
     "thresholds",

@@ -80,7 +80,8 @@ def _local_cluster(workers: int) -> Any:
         threads_per_worker=1,
         processes=True,
         memory_limit=0,
-        dashboard_address=None,
+        dashboard_address=":0",
+        scheduler_kwargs={"dashboard": False},
         silence_logs=logging.CRITICAL,
         preload=[__name__],
     )
@@ -88,11 +89,11 @@ def _local_cluster(workers: int) -> Any:
 
 @contextlib.contextmanager
 def _translated(address: str) -> Iterator[None]:
-    import distributed
+    from distributed.scheduler import KilledWorker
 
     try:
         yield
-    except distributed.scheduler.KilledWorker as error:
+    except KilledWorker as error:
         times = error.allowed_failures + 1
         raise ClusterError(
             f"cluster {address!r}: a unit was given up: {times} workers died while computing it, as they do where "

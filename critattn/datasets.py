@@ -63,12 +63,15 @@ class Layout:
         block_axes: whole within a chunk.
         observables: the columns.
         followers: coordinates that follow an axis.
+        statistics: what is kept of each observable: `value`, `standard_error`, and where curves may be continued
+            `interpolation_error`.
     """
 
     unit_axes: tuple[Axis, ...]
     block_axes: tuple[Axis, ...]
     observables: tuple[Column, ...]
     followers: tuple[Axis, ...] = ()
+    statistics: tuple[str, ...] = STATISTICS
 
     @property
     def unit_shape(self) -> Unit:
@@ -77,8 +80,8 @@ class Layout:
 
     @property
     def block_shape(self) -> tuple[int, ...]:
-        """Shape of one unit's block: (*block axes, observables, 2)."""
-        return (*(len(axis.values) for axis in self.block_axes), len(self.observables), len(STATISTICS))
+        """Shape of one unit's block: (*block axes, observables, statistics)."""
+        return (*(len(axis.values) for axis in self.block_axes), len(self.observables), len(self.statistics))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,7 +113,7 @@ class Layout:
         axes = {axis.name: ([axis.name], np.array(axis.values)) for axis in (*self.unit_axes, *self.block_axes)}
         axes |= {axis.name: axis.followed() for axis in self.followers}
         axes["observable"] = (["observable"], np.arange(len(self.observables)))
-        axes["statistic"] = (["statistic"], np.arange(len(STATISTICS)))
+        axes["statistic"] = (["statistic"], np.arange(len(self.statistics)))
         return axes
 
     def all_axes(self) -> tuple[Axis, ...]:
@@ -119,7 +122,7 @@ class Layout:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready table."""
-        return {**asdict(self), "statistics": list(STATISTICS)}
+        return {**asdict(self), "statistics": list(self.statistics)}
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> "Layout":
@@ -129,6 +132,7 @@ class Layout:
             tuple(_axis(item) for item in table["block_axes"]),
             tuple(Column(**item) for item in table["observables"]),
             tuple(_axis(item) for item in table["followers"]),
+            tuple(table.get("statistics", STATISTICS)),
         )
 
 
@@ -141,11 +145,12 @@ def to_dataset(layout: Layout, values: np.ndarray, attributes: Mapping[str, Any]
 
     Args:
         layout: axes and observables.
-        values: (*unit axes, *block axes, observables, 2), float64.
+        values: (*unit axes, *block axes, observables, statistics), float64.
         attributes: numbers and strings.
 
     Returns:
-        A dataset with one variable an observable and `<name>_se`, its standard error (NaN where exact).
+        A dataset with one variable an observable, `<name>_se`, its standard error (NaN where exact), and where the
+        layout has it `<name>_interpolation_error` (NaN where a point was computed, not interpolated).
     """
     import xarray as xr
 
@@ -160,6 +165,9 @@ def to_dataset(layout: Layout, values: np.ndarray, attributes: Mapping[str, Any]
             values[..., index, 1],
             {**kept, "long_name": f"standard error of {label}"},
         )
+        for place, statistic in enumerate(layout.statistics[2:], 2):
+            described = {**kept, "long_name": f"{statistic.replace('_', ' ')} of {label}"}
+            made[f"{column.name}_{statistic}"] = (dims, values[..., index, place], described)
     labels = {axis.name: axis.long_name or axis.name for axis in layout.all_axes()}
     placed = layout.numeric_coordinates()
     coordinates = {name: (*placed[name], {"long_name": label}) for name, label in labels.items()}

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from critattn import gradient, observables
+from critattn import gradient, observables, streaming
 from critattn.attention import MEMORY_BYTES, Attention, block_rows, map_row_blocks
 from critattn.blocks import OutputBlock, PairBlock, RowBlock, Sample
 from critattn.errors import DomainError
 from critattn.observables import Observable
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
-from critattn.tokens import RandomScores, Tokens, check_norms, from_array, normalise
+from critattn.tokens import RandomScores, Tokens, TokenStream, check_norms, from_array, normalise
 
 DEFAULT = (
     "angle_ratio",
@@ -32,6 +32,7 @@ DEFAULT = (
     "gradient_norm",
 )
 EQUAL_ULPS = 8
+Source = Tokens | RandomScores | TokenStream
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def batch_size(attention: Attention) -> int:
 
 def measure(
     attention: Attention,
-    tokens: Tokens | RandomScores | ArrayLike,
+    tokens: Source | ArrayLike,
     wanted: Iterable[str | Observable] = DEFAULT,
     *,
     identity_weight: float = 0.0,
@@ -129,7 +130,7 @@ def measure(
 
 def measure_batch(
     attention: Attention,
-    tokens: Tokens | RandomScores | ArrayLike,
+    tokens: Source | ArrayLike,
     wanted: Iterable[str | Observable] = DEFAULT,
     *,
     identity_weight: float = 0.0,
@@ -159,15 +160,17 @@ def measure_batch(
     """
     refuse_tracers("measure", (attention, tokens))
     chosen = observables.select(wanted)
-    source = tokens if isinstance(tokens, (Tokens, RandomScores)) else from_array(tokens)
+    source = tokens if isinstance(tokens, Source) else from_array(tokens)
     _check_needs(chosen, source)
-    positions = _sample_positions(source.n, sample_rows, seed)
+    if isinstance(source, TokenStream):
+        streaming.check(attention)
+    positions = _sample_positions(source, sample_rows, seed)
     job = _Job(identity_weight, attention_weight, probes, seed, memory_bytes)
     with precision(dtype) as kind:
         source = _cast(source, kind)
         size = batch_size(attention)
         layers = batch(attention, size)
-        width = max(1, int(memory_bytes // (kind.itemsize * max(source.n * source.d, 1))))
+        width = max(1, int(memory_bytes // (kind.itemsize * max(positions.size * source.d, 1))))
         parts = [
             job.measure(
                 jax.tree_util.tree_map(lambda leaf, k=k: leaf[k : k + width], layers),
@@ -182,7 +185,7 @@ def measure_batch(
 
 def row_values(
     attention: Attention,
-    tokens: Tokens | RandomScores,
+    tokens: Source,
     name: str,
     *,
     sample_rows: int | None = None,
@@ -198,22 +201,16 @@ def row_values(
     observable = observables.get(name)
     if observable.needs not in ("logits", "weights"):
         raise DomainError.of("observable", name, "a mean over rows of weights")
-    positions = _sample_positions(tokens.n, sample_rows, seed)
+    positions = _sample_positions(tokens, sample_rows, seed)
     with precision(dtype) as kind:
         rows = block_rows(tokens.n, kind.itemsize, memory_bytes)
-        values, _ = _row_pass(
-            batch(attention),
-            _cast(tokens, kind),
-            jnp.asarray(positions),
-            chosen=(observable,),
-            rows=rows,
-            outputs=False,
-        )
+        source = _cast(tokens, kind)
+        values, _ = _rows_of(batch(attention), source, positions, chosen=(observable,), rows=rows, outputs=False)
         return as_host(values[name]["value"])[0]
 
 
-def _cast(source: Tokens | RandomScores, dtype: np.dtype) -> Tokens | RandomScores:
-    if isinstance(source, RandomScores):
+def _cast(source: Source, dtype: np.dtype) -> Source:
+    if not isinstance(source, Tokens):
         return source
     with np.errstate(over="ignore", under="ignore"):
         vectors = np.asarray(source.vectors).astype(dtype)
@@ -221,17 +218,23 @@ def _cast(source: Tokens | RandomScores, dtype: np.dtype) -> Tokens | RandomScor
     return source.moved_to(jnp.asarray(vectors))
 
 
-def _check_needs(chosen: tuple[Observable, ...], source: Tokens | RandomScores) -> None:
+def _check_needs(chosen: tuple[Observable, ...], source: Source) -> None:
     lacking = [o.name for o in chosen if o.needs in ("outputs", "pairs", "gradient", "operator")]
     if lacking and isinstance(source, RandomScores):
         raise DomainError(f"observables {', '.join(lacking)}: need tokens; random scores have none behind them")
+    exact = [o.name for o in chosen if o.needs in ("gradient", "operator")]
+    if exact and isinstance(source, TokenStream):
+        raise DomainError(f"observables {', '.join(exact)}: need all tokens at once; a stream has them in blocks")
     exact = [o.name for o in chosen if o.needs == "gradient"]
     if exact and isinstance(source, Tokens) and not source.normalised:
         raise DomainError(f"observables {', '.join(exact)}: hold for normalised tokens only")
 
 
-def _sample_positions(n: int, sample_rows: int | None, seed: int) -> np.ndarray:
+def _sample_positions(source: Source, sample_rows: int | None, seed: int) -> np.ndarray:
+    n = source.n
     if sample_rows is None:
+        if isinstance(source, TokenStream):
+            raise DomainError("sample_rows = None: a stream of tokens is measured on a sample; give a number of rows")
         return np.arange(n)
     if not 2 <= sample_rows <= n:
         raise DomainError.of("sample_rows", sample_rows, f"in 2..n = {n}")
@@ -251,12 +254,12 @@ class _Job:
     def measure(
         self,
         layers: Attention,
-        source: Tokens | RandomScores,
+        source: Source,
         positions: np.ndarray,
         chosen: tuple[Observable, ...],
     ) -> dict[str, list[Estimate]]:
         sample = Sample(positions.size, source.n, source.d)
-        rows: dict[str, dict[str, np.ndarray]] = {}
+        rows: dict[str, Mapping[str, Array | np.ndarray]] = {}
         by_need = {
             need: tuple(o for o in chosen if o.needs == need) for need in ("outputs", "pairs", "gradient", "operator")
         }
@@ -264,23 +267,15 @@ class _Job:
         block = block_rows(source.n, jnp.dtype(jnp.result_type(float)).itemsize, self.memory_bytes)
         moving = bool(by_need["outputs"] or by_need["pairs"])
         if plain or moving:
-            values, outputs = _row_pass(
-                layers,
-                source,
-                jnp.asarray(positions),
-                chosen=plain,
-                rows=block,
-                outputs=moving,
-            )
+            values, outputs = _rows_of(layers, source, positions, chosen=plain, rows=block, outputs=moving)
             rows |= values
-            if isinstance(source, Tokens) and outputs is not None:
+            if moving and outputs is not None and not isinstance(source, RandomScores):
                 # directions do not depend on a common factor, which may be beyond the dtype
                 largest = max(abs(self.identity_weight), abs(self.attention_weight)) or 1.0
                 mixing = (self.identity_weight / largest, self.attention_weight / largest)
                 rows |= _output_pass(
-                    source.vectors,
+                    _vectors_of(source, positions),
                     outputs,
-                    jnp.asarray(positions),
                     mixing,
                     chosen=(by_need["outputs"], by_need["pairs"]),
                     rows=block,
@@ -318,6 +313,26 @@ def _reduce(observable: Observable, rows: Mapping[str, Array | np.ndarray], samp
     host = {name: as_host(array) for name, array in rows.items()}
     size = next(iter(host.values())).shape[0]
     return [observable.reduce({name: array[k] for name, array in host.items()}, sample) for k in range(size)]
+
+
+def _rows_of(
+    layers: Attention,
+    source: Source,
+    positions: np.ndarray,
+    *,
+    chosen: tuple[Observable, ...],
+    rows: int,
+    outputs: bool,
+) -> tuple[dict[str, dict[str, Array]], Array | None]:
+    if isinstance(source, TokenStream):
+        return streaming.stream_pass(layers, source, streaming.sampled(source, positions), chosen=chosen)
+    return _row_pass(layers, source, jnp.asarray(positions), chosen=chosen, rows=rows, outputs=outputs)
+
+
+def _vectors_of(source: Tokens | TokenStream, positions: np.ndarray) -> Array:
+    if isinstance(source, TokenStream):
+        return streaming.sampled(source, positions)
+    return jnp.asarray(source.vectors)[positions]
 
 
 @partial(jax.jit, static_argnames=("chosen", "rows", "outputs"))
@@ -360,7 +375,6 @@ def _extremes(scores: Array, allowed: Array | None) -> tuple[Array, Array]:
 def _output_pass(
     vectors: Array,
     outputs: Array,
-    positions: Array,
     mixing: tuple[float, float],
     *,
     chosen: tuple[tuple[Observable, ...], tuple[Observable, ...]],
@@ -369,7 +383,6 @@ def _output_pass(
     """Observables of outputs, and of pairs, {name: {key: (batch, m)}} among the m sampled tokens."""
     identity_weight, attention_weight = mixing
     of_outputs, of_pairs = chosen
-    vectors = vectors[positions]
     units = normalise(vectors)
 
     def one(mixed: Array) -> dict[str, dict[str, Array]]:

@@ -29,6 +29,8 @@ class Observable:
         row: maps one block to a dict of (rows,) arrays, inside jit.
         reduce: maps the joined arrays (float64, host, fixed order) and the Sample to an Estimate.
         title: a few words for people.
+        analytic: along gamma, with an analytic normaliser, it is an analytic function (or a constant): a mean over rows
+            or pairs of such functions, without a maximum, a median or a threshold.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Observable:
     row: Callable[[Any], dict[str, Array]]
     reduce: Callable[[Rows, Sample], Estimate]
     title: str
+    analytic: bool = False
 
 
 def row_mean(rows: Rows, sample: Sample) -> Estimate:
@@ -194,8 +197,11 @@ def select(wanted: Iterable[str | Observable]) -> tuple[Observable, ...]:
     return tuple(dict.fromkeys(get(item) if isinstance(item, str) else item for item in wanted))
 
 
+NOT_ANALYTIC = ("largest_weight", "operator_norm")
+
+
 def _add(name: str, symbol: str, unit: str, needs: Needs, row: Any, reduce: Any, title: str) -> None:
-    register(Observable(name, symbol, unit, needs, row, reduce, title))
+    register(Observable(name, symbol, unit, needs, row, reduce, title, name not in NOT_ANALYTIC))
 
 
 _WEIGHT: tuple[tuple[str, str, str, Any, str], ...] = (

@@ -144,7 +144,7 @@ class Store:
 
         Args:
             unit: index along the unit axes.
-            block: (*block axes, observables, 2), float64; NaN where there is no standard error.
+            block: (*block axes, observables, statistics), float64; NaN where there is none.
             seconds: wall time that computing it took.
             origin: for a copy: the journal's record of the chunk that was copied.
 
@@ -190,7 +190,7 @@ class Store:
         return [unit for unit in self.layout.units() if unit in damaged or not self.chunk_file(unit).exists()]
 
     def values(self) -> np.ndarray:
-        """All estimates, (*unit axes, *block axes, observables, 2); NaN where a unit is missing or damaged."""
+        """All estimates, (*unit axes, *block axes, observables, statistics); NaN where a unit is missing or damaged."""
         array = self.array()
         result = np.full(self.layout.shape, np.nan)
         for unit in self.layout.units():

@@ -15,7 +15,7 @@ from critattn.errors import DomainError
 from critattn.measurement import measure, row_values
 from critattn.protocols import Array, Estimate, precision, refuse_tracers
 from critattn.scaling import LogN
-from critattn.tokens import RandomScores, Tokens, from_array
+from critattn.tokens import RandomScores, Tokens, TokenStream, from_array
 
 Layer = Callable[[Array | float], Attention]
 Source = Tokens | RandomScores | ArrayLike
@@ -34,7 +34,7 @@ def log_n_softmax(gamma: Array | float) -> Attention:
 
 
 def half_weight(
-    tokens: Source,
+    tokens: Source | TokenStream,
     layer: Layer = log_n_softmax,
     *,
     sample_rows: int | None = None,
@@ -45,7 +45,7 @@ def half_weight(
     """The gamma at which the mean self weight over rows is 1/2, by Brent's method on these tokens.
 
     Args:
-        tokens: Tokens, random scores, or an array (n, d).
+        tokens: Tokens, random scores, an array (n, d), or a stream of tokens with `sample_rows`.
         layer: maps gamma to an Attention; log-n scaled softmax by default.
         sample_rows: number of rows to average over; all by default.
         seed: seed of the sampled rows.
@@ -57,7 +57,7 @@ def half_weight(
         are alike to rounding, as on a simplex. `converged` is False with a reason where the mean self weight never
         crosses 1/2.
     """
-    source = _source(tokens)
+    source = tokens if isinstance(tokens, TokenStream) else _source(tokens)
 
     def curve(gamma: float) -> Estimate:
         rows = row_values(layer(gamma), source, "self_weight", sample_rows=sample_rows, seed=seed, dtype=dtype)
@@ -185,7 +185,9 @@ def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer,
             middle = jnp.where(high < gamma_max, (low + high) / 2, 2 * low + 1)
             inside = (newton > low) & (newton < high)
             moved = jnp.clip(jnp.where(inside, newton, middle), 0, gamma_max)
-            settled = jnp.abs(value) <= tolerance
+            # Newton comes from one side: the bracket of a root that has been found is closed by hand
+            settled = (jnp.abs(value) <= tolerance) | (inside & (jnp.abs(newton - gamma) <= tolerance * (1 + gamma)))
+            low, high = jnp.where(settled, gamma, low), jnp.where(settled, gamma, high)
             return low, high, jnp.where(settled, gamma, moved), count + 1
 
         def unsettled(state: tuple[Array, Array, Array, Array]) -> Array:

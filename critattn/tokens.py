@@ -208,6 +208,56 @@ def _gaussian_parts(key: Array, n: int, d: int) -> tuple[Array, Array]:
     return common / np.sqrt(d), noise.reshape(-1, d)[:n] / np.sqrt(d)
 
 
+@pytree(meta=("n", "d", "unit_norm"))
+class TokenStream:
+    """The tokens of `near_simplex`, made block by block when they are needed: n x d numbers are never held at once.
+
+    Measured on a sample of rows. The same key gives the same tokens as `near_simplex`, at the precision that is on.
+
+    Attributes:
+        key: random key.
+        common: (d,) the common direction z_0.
+        rho: mean cosine.
+        n: number of tokens.
+        d: dimension.
+        unit_norm: divide each token by its norm.
+    """
+
+    key: Array
+    common: Array | np.ndarray
+    rho: Array | float
+    n: int
+    d: int
+    unit_norm: bool
+
+    def block(self, index: Array) -> Array:
+        """Tokens of block `index`: rows 1024 index to 1024 (index + 1), (1024, d); those beyond n are no tokens."""
+        dtype = jnp.result_type(float)
+        noise = jax.random.normal(jax.random.fold_in(self.key, 1 + index), (min(self.n, ROWS_PER_KEY), self.d), dtype)
+        rho = jnp.asarray(self.rho, dtype)
+        vectors = jnp.sqrt(rho) * jnp.asarray(self.common, dtype) + jnp.sqrt(1 - rho) * noise / np.sqrt(self.d)
+        return normalise(vectors) if self.unit_norm else vectors
+
+    def rows(self, positions: np.ndarray) -> Array:
+        """Tokens at these positions, (rows, d)."""
+        blocks, where = np.unique(positions // ROWS_PER_KEY, return_inverse=True)
+        made = jax.lax.map(self.block, jnp.asarray(blocks))
+        return made[where, positions % ROWS_PER_KEY]
+
+
+def stream_near_simplex(
+    key: Array | int, n: int, d: int, *, rho: float, unit_norm: bool = True, fix_common: bool = False
+) -> TokenStream:
+    """The tokens of `near_simplex` as a stream, for n up to 10^7 and beyond; arguments and errors as there."""
+    _check_counts(n, d)
+    if not 0 <= rho < 1:
+        raise DomainError.of("rho", rho, "in [0, 1)")
+    with precision("float64"):
+        key = jax.random.key(key) if isinstance(key, int) else key
+        common = jax.random.normal(jax.random.fold_in(key, 0), (d,), jnp.float64) / np.sqrt(d)
+        return TokenStream(key, np.asarray(normalise(common) if fix_common else common), rho, n, d, unit_norm)
+
+
 def random_scores(
     key: Array | int, n: int, *, rho: float = 0.0, tau: float = 1.0, own: float | None = 1.0
 ) -> RandomScores:

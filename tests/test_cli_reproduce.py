@@ -59,8 +59,10 @@ def place(small, tmp_path, monkeypatch):
 def finished(small, tmp_path_factory):
     """One run of the whole job: its folder, what it printed, what it told."""
     folder = tmp_path_factory.mktemp("finished")
-    done = start(small, folder, "reproduce", "--json").communicate(timeout=300)
-    return folder, json.loads(done[0]), done[1]
+    begun = start(small, folder, "reproduce", "--json")
+    stdout, stderr = begun.communicate(timeout=300)
+    assert begun.returncode == 0, stderr
+    return folder, json.loads(stdout), stderr
 
 
 def start(small, folder, *args):
@@ -146,9 +148,15 @@ def test_progress_goes_to_stderr(finished):
     assert lines[-1] == "7 figures"
 
 
-def test_a_second_run_computes_nothing_again(finished, place, monkeypatch):
+@pytest.fixture
+def quick_job(finished, place, monkeypatch):
+    """The job without its figures, on stores that are there."""
     shutil.copytree(finished[0] / "runs", "runs")
-    names = rooms.names("simulations")
+    monkeypatch.setattr(module._Run, "figures", lambda self, data, folder: [])
+    return place
+
+
+def test_a_second_run_computes_nothing_again(finished, quick_job, monkeypatch):
     thresholds_of_curves = []
     real = evaluation.evaluate
 
@@ -163,19 +171,19 @@ def test_a_second_run_computes_nothing_again(finished, place, monkeypatch):
     assert result.stderr == ""
     assert json.loads(result.stdout)["thresholds"] == finished[1]["thresholds"]
     assert len(thresholds_of_curves) == 3
-    assert sorted(folder.name for folder in Path("runs").iterdir()) == [f"{name}-quick" for name in names]
+    assert sorted(folder.name for folder in Path("runs").iterdir()) == [
+        f"{name}-quick" for name in rooms.names("simulations")
+    ]
+
+
+@pytest.mark.slow
+def test_a_second_run_draws_the_same_bytes(finished, place):
+    shutil.copytree(finished[0] / "runs", "runs")
+    run("-q", "--out", "again")
     before, after = finished[0] / "critattn-report" / "figures", Path("again") / "figures"
     assert [file.read_bytes() for file in sorted(before.iterdir())] == [
         file.read_bytes() for file in sorted(after.iterdir())
     ]
-
-
-@pytest.fixture
-def quick_job(finished, place, monkeypatch):
-    """The job without its figures, on stores that are there."""
-    shutil.copytree(finished[0] / "runs", "runs")
-    monkeypatch.setattr(module._Run, "figures", lambda self, data, folder: [])
-    return place
 
 
 @pytest.fixture

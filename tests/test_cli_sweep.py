@@ -83,6 +83,16 @@ def test_a_study_runs_and_resumes(place, faked):
     assert len(faked) == 5
 
 
+def test_it_says_how_to_see_the_results(place, faked):
+    last = run("sweep", "mine.toml").stdout.splitlines()[-1]
+    assert last == "See: critattn store show mine; thresholds: critattn threshold mine"
+    last = run("sweep", "mine.toml", "--quick", "--store", "else where").stdout.splitlines()[-1]
+    assert last.startswith("See: critattn store show mine-quick --store 'else where'; thresholds: critattn threshold")
+    assert found("store", "show", "mine-quick", "--store", "else where")["units_missing"] == 0
+    depth = [*OWN, "--layers", "2", "--observables", "cosine"]
+    assert "threshold" not in run(*depth).stdout.splitlines()[-1]
+
+
 def test_quick_and_store_choose_the_place(place, faked):
     assert found("sweep", "mine.toml", "--quick")["store"] == "runs/mine-quick"
     assert found("sweep", "mine.toml", "--store", "elsewhere")["store"] == "elsewhere/mine"

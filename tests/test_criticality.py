@@ -83,9 +83,7 @@ def test_expansion_finds_a_distant_root():
     ],
 )
 def test_failures_are_data(curve, options, words):
-    found = cr.find_crossing(
-        lambda x: Estimate(float(curve(x))), bracket=(0, 4), quantity="self weight", **options
-    )
+    found = cr.find_crossing(lambda x: Estimate(float(curve(x))), bracket=(0, 4), quantity="self weight", **options)
     assert not found.converged
     assert found.critical is None
     assert found.standard_error is None
@@ -170,9 +168,7 @@ def test_crossing_of_a_row_mean():
     assert delta.standard_error == pytest.approx(boot.standard_error, rel=0.05)
     assert np.mean(rows(delta.critical)) == pytest.approx(0.5, abs=1e-9)
     direct = cr.bootstrap(
-        lambda sample: (
-            cr.find_crossing(lambda g: Estimate(sigmoid(g, sample).mean()), bracket=(0, 4)).critical
-        ),
+        lambda sample: cr.find_crossing(lambda g: Estimate(sigmoid(g, sample).mean()), bracket=(0, 4)).critical,
         centres,
         resamples=300,
     )
@@ -254,9 +250,7 @@ def test_finite_size_scaling_coverage():
     pulls = np.array([(run.limit - 2) / run.limit_error for run in runs])
     assert abs(pulls.mean()) < 4 / np.sqrt(400)
     assert abs(pulls.std() - 1) < 4 / np.sqrt(800)
-    assert np.mean([run.reduced_chi_squared for run in runs]) == pytest.approx(
-        1, abs=4 * np.sqrt(2 / 3 / 400)
-    )
+    assert np.mean([run.reduced_chi_squared for run in runs]) == pytest.approx(1, abs=4 * np.sqrt(2 / 3 / 400))
     scatter = [run.slope for run in runs]
     assert np.std(scatter) == pytest.approx(runs[0].slope_error, rel=4 / np.sqrt(800))
 

@@ -22,15 +22,18 @@ RANKS = {
     "normalisers": 1,
     "families": 1,
     "criticality": 1,
+    "continuation": 1,
     "symbolic": 1,
     "theory": 1,
     "attention": 2,
     "gradient": 3,
     "blocks": 3,
+    "streaming": 3,
     "observables": 3,
     "measurement": 3,
     "layers": 3,
     "thresholds": 3,
+    "curves": 3,
     "blindness": 3,
     "comparison": 4,
     "diagnosis": 4,
@@ -52,16 +55,18 @@ SIBLINGS = {
     "formats": {"errors", "protocols"},
     "tokens": {"tensorfiles"},
     "observables": {"blocks", "gradient"},
-    "measurement": {"blocks", "gradient", "observables"},
+    "measurement": {"blocks", "gradient", "observables", "streaming"},
+    "streaming": {"blocks", "observables"},
     "layers": {"gradient", "measurement"},
     "thresholds": {"gradient", "measurement", "observables"},
+    "curves": {"measurement", "observables"},
     "storage": {"datasets"},
     "training": {"models", "sweeps"},
     "cluster": {"sweeps"},
 }
 # What each module may not reach although its rank is lower.
 FORBIDDEN = {"attention": {"theory", "criticality"}}
-NO_JAX = ("theory", "errors", "grids", "tensorfiles", "criticality", "datasets", "storage", "rooms")
+NO_JAX = ("theory", "continuation", "errors", "grids", "tensorfiles", "criticality", "datasets", "storage", "rooms")
 
 
 def module_name(file):

@@ -174,6 +174,24 @@ def test_sampled_rows_cover_the_exact_values():
         ca.measure(layer, x, sample_rows=401)
 
 
+def test_a_stream_of_tokens_is_the_same_tokens():
+    wanted = [*ROWS, *PAIRS]
+    layers = ca.Attention(ca.LogN(np.array([0.0, 1.7, 3.0])))
+    # 2500 tokens are two whole blocks and a part; five blocks at once would be too many
+    whole = tokens.near_simplex(3, 2500, 9, rho=0.4)
+    stream = tokens.stream_near_simplex(3, 2500, 9, rho=0.4)
+    first, second = (measure_batch(layers, source, wanted, sample_rows=60) for source in (whole, stream))
+    for name in wanted:
+        np.testing.assert_allclose(second[name].value, first[name].value, rtol=1e-12, atol=1e-14, err_msg=name)
+        np.testing.assert_allclose(second[name].standard_error, first[name].standard_error, rtol=1e-9, atol=1e-15)
+    with pytest.raises(DomainError, match="sample_rows"):
+        ca.measure(ca.Attention(ca.LogN(1.0)), stream, ["entropy"])
+    with pytest.raises(DomainError, match="mask"):
+        ca.measure(ca.Attention(ca.LogN(1.0), mask=ca.Causal()), stream, ["entropy"], sample_rows=5)
+    with pytest.raises(DomainError, match="gradient_norm"):
+        ca.measure(ca.Attention(ca.LogN(1.0)), stream, sample_rows=5)
+
+
 def test_random_scores_have_weights_but_no_pairs():
     scores = tokens.random_scores(1, 50, rho=0.2, tau=0.1)
     with jax.enable_x64(True):

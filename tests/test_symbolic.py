@@ -18,9 +18,7 @@ def evaluate(expression, point, *, d=1):
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize(
-    "name", ["self_weight", "cross_weight", "contrast", "entropy", "participation_ratio"]
-)
+@pytest.mark.parametrize("name", ["self_weight", "cross_weight", "contrast", "entropy", "participation_ratio"])
 def test_weights_equal_the_numerical_theory(name, point):
     n, gamma, rho = point
     expected = getattr(simplex, name)(gamma, rho, math.log(n))

@@ -53,12 +53,8 @@ def test_recursion_against_actual_layers(a, b, gamma, rho, renormalise):
 def test_one_layer_is_the_simplex_theory(gamma, rho, log_n, a):
     point = (gamma, rho, log_n)
     trajectory = depth.layers(*point, 1, identity_weight=a, norm=1.3)
-    assert trajectory.cosines[1] == pytest.approx(
-        simplex.output_cosine(*point, identity_weight=a, norm=1.3), abs=1e-12
-    )
-    assert trajectory.norms[1] == pytest.approx(
-        simplex.output_norm(*point, identity_weight=a, norm=1.3), rel=1e-12
-    )
+    assert trajectory.cosines[1] == pytest.approx(simplex.output_cosine(*point, identity_weight=a, norm=1.3), abs=1e-12)
+    assert trajectory.norms[1] == pytest.approx(simplex.output_norm(*point, identity_weight=a, norm=1.3), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,7 @@ def test_large_deviation_limits():
 
 def test_large_deviation_is_the_limit_of_the_annealed_root():
     errors = [
-        fd.annealed_half_weight_gamma(0.25 * d, d) / fd.large_deviation_gamma(0.25 * d, d) - 1
-        for d in (1e2, 1e3, 1e4)
+        fd.annealed_half_weight_gamma(0.25 * d, d) / fd.large_deviation_gamma(0.25 * d, d) - 1 for d in (1e2, 1e3, 1e4)
     ]
     assert abs(errors[2]) < 1e-4
     assert abs(errors[1]) < abs(errors[0]) / 5
@@ -269,9 +268,7 @@ def test_half_weight_against_simulation(n, d, rho, draws):
     assert abs(mean - formula) < 4 * error + fd.error_class(rho, np.log(n), d) * formula
     cosines = draw_cosines(np.random.default_rng(5), n, d, rho)
     gamma, log_n = 0.8 * formula, np.log(n)
-    assert np.mean(self_weights(cosines, gamma)) == pytest.approx(
-        fd.self_weight(gamma, rho, log_n, d), rel=0.1
-    )
+    assert np.mean(self_weights(cosines, gamma)) == pytest.approx(fd.self_weight(gamma, rho, log_n, d), rel=0.1)
 
 
 @pytest.mark.slow

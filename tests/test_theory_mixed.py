@@ -42,9 +42,7 @@ def test_critical_gamma_edges():
 @pytest.mark.parametrize(("y", "probability"), [(1.13, 0.533), (1.0, 0.911), (1.3, 0.030)])
 def test_crossing_probability_reference(y, probability):
     log_n = math.log(4096)
-    assert mixed.crossing_probability(tau_at(y, log_n=log_n), 0.5, log_n) == pytest.approx(
-        probability, abs=5.1e-4
-    )
+    assert mixed.crossing_probability(tau_at(y, log_n=log_n), 0.5, log_n) == pytest.approx(probability, abs=5.1e-4)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4096, 1e12, 1e300])
@@ -80,9 +78,7 @@ def test_median_boundary_is_where_half_of_the_rows_cross(log_n):
     tau = mixed.median_boundary(np.array([-0.2, 0.5]), log_n)
     # a relative error of 2e-14 of the quantile, amplified by its square 2 log n
     tolerance = 2e-14 * max(20, 2 * log_n)
-    np.testing.assert_allclose(
-        mixed.crossing_probability(tau, np.array([-0.2, 0.5]), log_n), 0.5, rtol=tolerance
-    )
+    np.testing.assert_allclose(mixed.crossing_probability(tau, np.array([-0.2, 0.5]), log_n), 0.5, rtol=tolerance)
 
 
 def test_median_boundary_edges():

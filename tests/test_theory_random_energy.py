@@ -58,9 +58,7 @@ def test_sum_of_squares_of_two_keys(beta):
     assert random_energy.sum_of_squares(beta, math.log(2)) == pytest.approx(exact, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("beta", "n"), [(0.3, 2), (1.99, 1e4), (2.01, 1e4), (9.6, 1e20), (40.0, 1e20), (5.0, 1e100)]
-)
+@pytest.mark.parametrize(("beta", "n"), [(0.3, 2), (1.99, 1e4), (2.01, 1e4), (9.6, 1e20), (40.0, 1e20), (5.0, 1e100)])
 def test_sum_of_squares_stands_still_when_refined(beta, n):
     coarse = random_energy._sum_of_squares(beta, math.log(n))
     assert coarse == pytest.approx(random_energy._sum_of_squares(beta, math.log(n), refine=1.7), rel=1e-11)
@@ -70,9 +68,7 @@ def test_sum_of_squares_edges():
     assert random_energy.sum_of_squares(0.0, math.log(64)) == pytest.approx(1 / 64)
     assert random_energy.sum_of_squares(3.0, 0.0) == 1
     # annealed at high temperature: E w^2/(n (E w)^2), corrections O(e^(2 beta^2)/n)
-    assert random_energy.sum_of_squares(0.5, math.log(1e12)) == pytest.approx(
-        1e-12 * math.exp(0.25), rel=1e-9
-    )
+    assert random_energy.sum_of_squares(0.5, math.log(1e12)) == pytest.approx(1e-12 * math.exp(0.25), rel=1e-9)
     # the two integration rules meet
     below, above = random_energy.sum_of_squares([2.0, 2.0 + 1e-12], math.log(1000))
     assert below == pytest.approx(above, rel=1e-10)

@@ -140,9 +140,7 @@ def test_operator_norm_diverges_at_the_critical_point():
     far = np.log([1e100, 1e300])
     norms = simplex.operator_norm(2.0, 0.5, far, log_d=far)
     # corrections to the slope fall off as 1/log(n)^2, here 2e-5
-    assert np.diff(norms)[0] / np.diff(far)[0] == pytest.approx(
-        simplex.critical_operator_slope(0.5), abs=1e-4
-    )
+    assert np.diff(norms)[0] / np.diff(far)[0] == pytest.approx(simplex.critical_operator_slope(0.5), abs=1e-4)
     assert simplex.critical_operator_slope(0.5) == pytest.approx(math.sqrt(0.5) / 2)
 
 
@@ -185,9 +183,7 @@ def test_forward_against_the_definition(n, rho, update, gamma):
     entropy = -(weights[0] * np.log(weights[0])).sum()
     assert simplex.entropy(*point) == pytest.approx(entropy, **tolerance)
     assert simplex.participation_ratio(*point) == pytest.approx(1 / (weights[0] ** 2).sum(), abs=5e-13)
-    assert simplex.output_norm(*point, norm=norm, **update) == pytest.approx(
-        np.linalg.norm(out[0]), abs=5e-14
-    )
+    assert simplex.output_norm(*point, norm=norm, **update) == pytest.approx(np.linalg.norm(out[0]), abs=5e-14)
     cos = cosine(out[0], out[1])
     assert simplex.output_cosine(*point, norm=norm, **update) == pytest.approx(cos, **tolerance)
     ratio = simplex.angle_ratio(*point, norm=norm, **update)
@@ -298,9 +294,7 @@ def test_published_limits():
     rho = np.array([0.2, 0.5, 0.8])
     critical = simplex.critical_gamma(rho)
     np.testing.assert_allclose(simplex.output_cosine_limit(0.9 * critical, rho), 1, rtol=1e-15)
-    np.testing.assert_allclose(
-        simplex.output_cosine_limit(critical, rho), 4 * rho / (1 + 3 * rho), rtol=1e-15
-    )
+    np.testing.assert_allclose(simplex.output_cosine_limit(critical, rho), 4 * rho / (1 + 3 * rho), rtol=1e-15)
     np.testing.assert_allclose(simplex.output_cosine_limit(1.1 * critical, rho), rho, rtol=1e-15)
     for step, factor in ((0.9, 0), (1.0, 0.25), (1.1, 1)):
         eta = simplex.gradient_norm_limit(step * critical, rho, log_d=math.log(4), norm=2.0)
@@ -455,9 +449,7 @@ def test_every_cited_equation_is_in_the_docs():
     root = pathlib.Path(__file__).parent.parent
     text = (root / "docs" / "theory.md").read_text()
     names = ("simplex*", "depth", "random_energy", "mixed")
-    sources = [
-        file.read_text() for name in names for file in (root / "critattn" / "theory").glob(f"{name}.py")
-    ]
+    sources = [file.read_text() for name in names for file in (root / "critattn" / "theory").glob(f"{name}.py")]
     cited = set(re.findall(r"\((\d\.\d+)\)", " ".join(sources)))
     assert len(cited) > 25
     # (1.9)-(1.11) is one entry

@@ -62,6 +62,8 @@ PLACES = {
 @click.option("--attention-weight", help="b of x' = a x + b ATT.  [default: 1]")
 @click.option("--layers", type=int, help="Iterate this many layers.")
 @click.option("--observables", help=f"Comma-separated names.  [default: {CURVE}]")
+@click.option("--exact-grid", is_flag=True, help="Compute every gamma; none is interpolated.")
+@click.option("--tolerance", type=float, help="Error allowed of interpolated gammas, as a fraction of a curve's range.")
 @click.option("--quick", is_flag=True, help="The study's quick axes, in a store of their own.")
 @click.option("--fresh", is_flag=True, help="Compute every unit again.")
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
@@ -73,6 +75,8 @@ def command(
     settings: Settings,
     *,
     study: str | None,
+    exact_grid: bool,
+    tolerance: float | None,
     quick: bool,
     fresh: bool,
     store: str | None,
@@ -92,7 +96,7 @@ def command(
     Example: critattn sweep --n 256 --d 4,256 --rho 0.5 --replicates 4 --refine 0.05
     """
     name, spec = _asked_for(study, options, quick=quick)
-    spec = with_globals(settings, spec)
+    spec = with_globals(settings, spec).with_grid(exact=exact_grid, tolerance=tolerance)
     name = name or f"sweep-{spec.hash[:8]}"
     path = store_path(name, quick=quick, root=store)
     plan = Plan(spec, path, fresh=fresh, address=address, refine=refine, refine_max=refine_max)
@@ -270,7 +274,8 @@ def _again(study: str | None, *, quick: bool, store: str | None, plan: Plan) -> 
     if study is None:
         return "the same command goes on where it stopped"
     parts = ["critattn sweep", study, "--quick" if quick else "", f"--store {store}" if store else ""]
-    how = {"cluster": plan.address, "refine": plan.refine, "refine-max": plan.refine_max}
+    parts += ["--exact-grid"] if plan.spec.exact_grid else []
+    how = {"tolerance": plan.spec.tolerance, "cluster": plan.address, "refine": plan.refine, "refine-max": plan.refine_max}
     parts += [f"--{option} {value}" for option, value in how.items() if value is not None]
     return " ".join(part for part in parts if part)
 
@@ -290,7 +295,7 @@ def _endings(found: dict[str, Any], store: Path) -> list[str]:
     refined = found["refinement"]
     ended = []
     if refined:
-        left = refined["reason"] or f"neighbours differ by at most {refined['largest_change']:.2g}"
+        left = refined["reason"] or f"beyond noise neighbours differ by at most {refined['largest_change']:.2g}"
         ended.append(f"refined in {refined['rounds']} rounds to {refined['points']} points: {left}")
     place = "" if store.parent == storage.store_root() else f" --store {shlex.quote(str(store.parent))}"
     name = f"{shlex.quote(store.name)}{place}"

@@ -1,14 +1,21 @@
 """Adaptive grids: a curve with kinks or jumps, bisected where its neighbours do not foretell its midpoints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import elementwise
 
-from critattn.continuation.curves import Curve, Curves, Evaluate, Evaluated
-from critattn.continuation.curves import checked_interval, checked_tolerance, not_finite
+from critattn.continuation.curves import (
+    Curve,
+    Curves,
+    Evaluate,
+    Evaluated,
+    checked_interval,
+    checked_tolerance,
+    not_finite,
+)
 from critattn.errors import DomainError
 
 FIRST_POINTS = 33
@@ -55,6 +62,7 @@ def adaptive_grid(
     tolerance: float | None = None,
     dtype: str = "float64",
     max_points: int = MAX_POINTS,
+    tolerances: Mapping[str, float] | None = None,
 ) -> Curves:
     """Continue curves that need not be analytic, from a grid that is refined where they bend or jump.
 
@@ -64,6 +72,7 @@ def adaptive_grid(
         tolerance: error allowed, as a fraction of each curve's range; 1e-6 in float64, 1e-5 in float32 by default.
         dtype: precision in which `evaluate` works.
         max_points: no interval is divided beyond this number of points; at least 33.
+        tolerances: those of single curves, where they differ from `tolerance`.
 
     Returns:
         A GridCurve for each name; `error` is the largest difference between a midpoint and what its neighbours made
@@ -73,7 +82,8 @@ def adaptive_grid(
         DomainError: for an interval, tolerance, dtype or number of points that makes no sense, and where `evaluate`
             gives other names or shapes than it should.
     """
-    ends, aim = checked_interval(interval), _Aim(checked_tolerance(tolerance, dtype), float(np.finfo(dtype).eps))
+    ends, limit = checked_interval(interval), checked_tolerance(tolerance, dtype)
+    aim = _Aim(limit, float(np.finfo(dtype).eps), tolerances or {})
     if max_points < FIRST_POINTS:
         raise DomainError.of("max_points", max_points, f"at least {FIRST_POINTS}")
     seen = Evaluated(evaluate)
@@ -94,10 +104,12 @@ class _Aim:
 
     tolerance: float
     eps: float
+    tolerances: Mapping[str, float]
 
-    def __call__(self, values: np.ndarray) -> float:
+    def __call__(self, name: str, values: np.ndarray) -> float:
+        tolerance = self.tolerances.get(name, self.tolerance)
         rounding = ROUNDING_ULPS * self.eps * float(np.max(np.abs(values)))
-        return max(self.tolerance * float(np.ptp(values)), rounding, float(np.finfo(float).tiny))
+        return max(tolerance * float(np.ptp(values)), rounding, float(np.finfo(float).tiny))
 
 
 def _to_divide(seen: Evaluated, errors: dict[str, np.ndarray], aim: _Aim) -> np.ndarray:
@@ -106,7 +118,7 @@ def _to_divide(seen: Evaluated, errors: dict[str, np.ndarray], aim: _Aim) -> np.
     wanted = np.zeros(len(length), dtype=bool)
     for name, values in seen.values.items():
         if np.all(np.isfinite(values)):
-            wanted |= errors[name] > aim(values)
+            wanted |= errors[name] > aim(name, values)
     long = length > SHORTEST * (seen.nodes[-1] - seen.nodes[0])
     wanted &= long
     beside = wanted.copy()
@@ -145,7 +157,7 @@ def _curve(seen: Evaluated, name: str, errors: np.ndarray, aim: _Aim) -> GridCur
 
     bad = not_finite(seen.nodes, values)
     error = float("inf") if bad else float(np.max(errors))
-    said = bad or _shortfall(seen.nodes, errors, aim(values))
+    said = bad or _shortfall(seen.nodes, errors, aim(name, values))
     reason = f"{name}: {said}" if said else ""
     return GridCurve(name, ends, seen.nodes, values, error, not reason, reason, evaluate=alone)
 
@@ -157,4 +169,6 @@ def _shortfall(nodes: np.ndarray, errors: np.ndarray, target: float) -> str:
         return ""
     if np.diff(nodes)[worst] <= SHORTEST * (nodes[-1] - nodes[0]):
         return f"there is a jump at {nodes[worst]:.9g}"
-    return f"an error of {errors[worst]:.1e} is left near {nodes[worst]:.6g}, above {target:.1e}, at {len(nodes)} points"
+    return (
+        f"an error of {errors[worst]:.1e} is left near {nodes[worst]:.6g}, above {target:.1e}, at {len(nodes)} points"
+    )

@@ -26,7 +26,7 @@ def points(degree: int) -> np.ndarray:
 def coefficients(values: np.ndarray) -> np.ndarray:
     """Coefficients a_k of `sum_k a_k T_k(x)` through the values at `points(N)`, (N + 1,), by a cosine transform."""
     degree = len(values) - 1
-    found = fft.dct(values[::-1], type=1) / degree
+    found = np.asarray(fft.dct(values[::-1], type=1)) / degree
     found[[0, -1]] /= 2
     return found
 
@@ -109,5 +109,5 @@ def _flattest(cuts: np.ndarray, heights: np.ndarray) -> float:
 
 
 def _root(values: np.ndarray, low: float, high: float) -> float:
-    found = optimize.brentq(lambda x: interpolate(np.array([x]), values)[0], low, high, xtol=1e-15, rtol=1e-14)
+    found = optimize.brentq(lambda x: interpolate(np.array([x]), values)[0], low, high, xtol=1e-15)
     return float(np.asarray(found))

@@ -174,7 +174,9 @@ class Evaluated:
         """
         found = {name: np.asarray(values, dtype=float) for name, values in self.evaluate(nodes).items()}
         if not found or (self.values and list(found) != list(self.values)):
-            raise DomainError(f"evaluate: gives the curves {list(found)}; expected {list(self.values) or 'at least one'}")
+            raise DomainError(
+                f"evaluate: gives the curves {list(found)}; expected {list(self.values) or 'at least one'}"
+            )
         for name, values in found.items():
             if values.shape != nodes.shape:
                 raise DomainError(f"evaluate: {name!r} has shape {values.shape}; expected {nodes.shape}, one a node")

@@ -10,16 +10,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from critattn.continuation import chebyshev
-from critattn.continuation.curves import Curve, Curves, Evaluate, Evaluated
-from critattn.continuation.curves import checked_interval, checked_tolerance, not_finite
+from critattn.continuation.curves import (
+    Curve,
+    Curves,
+    Evaluate,
+    Evaluated,
+    checked_interval,
+    checked_tolerance,
+    not_finite,
+)
 from critattn.errors import DomainError
 
 FIRST_DEGREE = 8
 MAX_NODES = 257
 # calibrated in the tests: the true error stays below the estimate
-SAFETY = 4.0
-ROUNDING_ULPS = 4.0
+SAFETY = 3.0
+ROUNDING_ULPS = 8.0
 PLATEAU_ULPS = 1000.0
+# the logarithm has to be better by this factor to be preferred
+PREFERENCE = 0.5
 # how far beyond its nodes a curve may be predicted to need more before it is given up
 PATIENCE = 1.5
 
@@ -73,7 +82,7 @@ class ChebyshevCurve(Curve):
 
 
 def node_counts(max_nodes: int) -> list[int]:
-    """Numbers of nodes that are tried, 9, 17, 33, 65, ..., up to `max_nodes`."""
+    """Nested numbers of nodes, 9, 17, 33, 65, ..., up to `max_nodes`; a verdict needs two of them, so 17 at least."""
     counts, degree = [], FIRST_DEGREE
     while degree + 1 <= max_nodes:
         counts.append(degree + 1)
@@ -89,8 +98,9 @@ def continue_curves(
     dtype: str = "float64",
     max_nodes: int = MAX_NODES,
     ranges: Mapping[str, float] | None = None,
+    tolerances: Mapping[str, float] | None = None,
 ) -> Curves:
-    """Continue analytic curves over an interval from nested Chebyshev nodes, 9, 17, 33, ... of them.
+    """Continue analytic curves over an interval from nested Chebyshev nodes, 17, 33, 65, ... of them.
 
     Args:
         evaluate: maps parameters (k,) to a mapping from names to values (k,); each node is asked for once.
@@ -99,6 +109,7 @@ def continue_curves(
         dtype: precision in which `evaluate` works, which decides where rounding begins.
         max_nodes: largest number of nodes, at least 17.
         ranges: the range of a curve where it is not that of its values at the nodes.
+        tolerances: those of single curves, where they differ from `tolerance`.
 
     Returns:
         A ChebyshevCurve for each name. One that is not converged, because `max_nodes` or the round-off plateau were
@@ -112,12 +123,11 @@ def continue_curves(
     counts = node_counts(max_nodes)
     if len(counts) < 2:
         raise DomainError.of("max_nodes", max_nodes, f"at least {2 * FIRST_DEGREE + 1}")
-    judge = _Judge(ends, limit, float(np.finfo(dtype).eps), counts[-1], dict(ranges or {}))
+    judge = _Judge(ends, limit, float(np.finfo(dtype).eps), counts[-1], ranges or {}, tolerances or {})
     seen = Evaluated(evaluate)
-    seen.add(judge.nodes(counts[0]))
     curves: dict[str, ChebyshevCurve] = {}
     for count in counts[1:]:
-        seen.add(judge.nodes(count)[1::2])
+        seen.add(judge.nodes(count)[1::2] if curves else judge.nodes(count))
         verdicts = {name: judge.verdict(name, seen.nodes, values) for name, values in seen.values.items()}
         curves = {name: curve for name, (curve, _) in verdicts.items()}
         if all(done for _, done in verdicts.values()):
@@ -134,6 +144,7 @@ class _Judge:
     eps: float
     max_nodes: int
     ranges: Mapping[str, float]
+    tolerances: Mapping[str, float]
 
     def nodes(self, count: int) -> np.ndarray:
         low, high = self.interval
@@ -146,10 +157,13 @@ class _Judge:
         bad = not_finite(nodes, values)
         if bad:
             return ChebyshevCurve(name, self.interval, nodes, values, float("inf"), False, f"{name}: {bad}"), True
-        variables = ("value", "log") if np.all(values > 0) else ("value",)
-        fit = min((_Fit.of(values, variable, self.eps) for variable in variables), key=lambda fit: fit.error)
+        fit = _Fit.of(values, "value", self.eps)
+        if np.all(values > 0):
+            logarithm = _Fit.of(values, "log", self.eps)
+            fit = logarithm if logarithm.error < PREFERENCE * fit.error else fit
         scale = self.ranges.get(name, float(np.ptp(values)))
-        target = max(self.tolerance * scale, ROUNDING_ULPS * self.eps * float(np.max(np.abs(values))))
+        tolerance = self.tolerances.get(name, self.tolerance)
+        target = max(tolerance * scale, ROUNDING_ULPS * self.eps * float(np.max(np.abs(values))))
         reason = "" if fit.error <= target else self._reason(fit, target, len(nodes))
         said = f"{name}: {reason}" if reason else ""
         curve = ChebyshevCurve(
@@ -161,17 +175,21 @@ class _Judge:
         if fit.plateau:
             return f"rounding leaves an error of {fit.error:.1e}, above {target:.1e}; more nodes do not help"
         needed = fit.needed(target, count)
-        return f"an error of {fit.error:.1e} is left at {count} nodes, above {target:.1e}; about {needed:.0f} are needed"
+        return (
+            f"an error of {fit.error:.1e} is left at {count} nodes, above {target:.1e}; about {needed:.0f} are needed"
+        )
 
     def _hopeless(self, fit: "_Fit", target: float, count: int) -> bool:
-        return fit.needed(target, count) > PATIENCE * self.max_nodes
+        late = 2 * (count - 1) >= self.max_nodes - 1
+        return late and fit.needed(target, count) > PATIENCE * self.max_nodes
 
 
 @dataclass(frozen=True)
 class _Fit:
     """How well the interpolant in one variable does.
 
-    The error of degree N/2 is measured at the nodes that N added; the coefficients say by how much it fell since.
+    Its distance to that of degree N/2 measures the error of the latter, and the coefficients say by how much that fell
+    since; the sum of the coefficients beyond N is the second witness, and the worse one counts.
     """
 
     variable: str
@@ -185,14 +203,16 @@ class _Fit:
         if np.ptp(values) <= ROUNDING_ULPS * eps * largest:
             return cls(variable, float(np.ptp(values)), 0.0, True)
         heights, degree = _forward(values, variable), len(values) - 1
-        guess = _backward(chebyshev.interpolate(chebyshev.points(degree)[1::2], heights[::2]), variable)
-        before = float(np.max(np.abs(guess - values[1::2])))
         series = np.abs(chebyshev.coefficients(heights))
-        tail, middle = _top(series, degree), _top(series, degree // 2)
-        decay = min(1.0, tail / middle) if middle > 0 else 1.0
-        rounding = ROUNDING_ULPS * eps * largest
+        decay = max(_decay(series, width) for width in (degree // 4, max(4, degree // 8)))
+        rate = min(decay, 0.99) ** (2 / degree)
+        tail = float(np.max(series[-max(4, degree // 8) :]))
+        # a logarithm that is off by t changes the value by t times the value, which is small over most of the range
+        weight = 0.5 * largest if variable == "log" else 1.0
+        beyond = weight * tail * rate / (1 - rate)
+        error = SAFETY * max(_distance(heights, variable) * decay, beyond) + _rounding(heights, variable, eps) * largest
         flat = decay > 0.5 and tail <= PLATEAU_ULPS * eps * float(np.max(series))
-        return cls(variable, SAFETY * before * decay + rounding, decay, flat)
+        return cls(variable, error, decay, flat)
 
     def needed(self, target: float, count: int) -> float:
         """Nodes that a geometric decay at the present rate would need."""
@@ -202,9 +222,24 @@ class _Fit:
         return count + (count - 1) / 2 * np.log(self.error / target) / -np.log(cautious)
 
 
-def _top(series: np.ndarray, end: int) -> float:
-    """Largest of the last coefficients up to degree `end`: single ones may vanish by chance or symmetry."""
-    return float(np.max(series[end + 1 - max(4, end // 8) : end + 1]))
+def _decay(series: np.ndarray, width: int) -> float:
+    """By how much the coefficients fall from N/2 to N, by the largest of the last `width` up to either."""
+    degree = len(series) - 1
+    end, middle = (float(np.max(series[k + 1 - width : k + 1])) for k in (degree, degree // 2))
+    return min(1.0, end / middle) if middle > 0 else 1.0
+
+
+def _distance(heights: np.ndarray, variable: str) -> float:
+    """Largest distance between the interpolants through all nodes and through every second one, as values."""
+    fine = chebyshev.points(4 * (len(heights) - 1))
+    all_, half = (_backward(chebyshev.interpolate(fine, known), variable) for known in (heights, heights[::2]))
+    return float(np.max(np.abs(all_ - half)))
+
+
+def _rounding(heights: np.ndarray, variable: str, eps: float) -> float:
+    """Relative error by rounding; an exponential multiplies that of its argument."""
+    inner = float(np.max(np.abs(heights))) if variable == "log" else 0.0
+    return ROUNDING_ULPS * (eps + inner * float(np.finfo(float).eps))
 
 
 def _forward(values: np.ndarray, variable: str) -> np.ndarray:

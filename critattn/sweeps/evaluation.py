@@ -1,6 +1,7 @@
 """One unit of work of a sweep: one token set, all gammas and layers, all observables; a pure function."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,13 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from critattn import layers, observables, tensorfiles, thresholds, tokens
-from critattn.datasets import Axis, Column, Layout, Unit
+from critattn import curves, layers, observables, tensorfiles, thresholds, tokens
+from critattn.continuation import continue_curves
+from critattn.datasets import STATISTICS, Axis, Column, Layout, Unit
 from critattn.measurement import measure_batch
+from critattn.observables import Observable
 from critattn.storage import canonical_json
 from critattn.sweeps.spec import RANDOM_KINDS, SweepSpec
 from critattn.tokens import RandomScores, Tokens
 
+log = logging.getLogger(__name__)
 LONG_NAMES = {
     "n": "number of tokens",
     "d": "dimension",
@@ -48,7 +52,21 @@ def layout_of(spec: SweepSpec) -> Layout:
         blocks.append(_axis("gamma", spec.axes.gamma))
     if spec.attention.layers:
         blocks.append(_axis("layer", range(spec.attention.layers + 1)))
-    return Layout(tuple(unit_axes), tuple(blocks), tuple(_column(spec, name) for name in spec.observables), followers)
+    columns = tuple(_column(spec, name) for name in spec.observables)
+    statistics = (*STATISTICS, "interpolation_error") if continued(spec) else STATISTICS
+    return Layout(tuple(unit_axes), tuple(blocks), columns, followers, statistics)
+
+
+def continued(spec: SweepSpec) -> tuple[Observable, ...]:
+    """Observables of a study of curves that are to be interpolated in gamma from fewer measurements.
+
+    Those that are not analytic in gamma are computed at each point, and with them all that the same pass over the rows
+    yields.
+    """
+    if not spec.node_limit:
+        return ()
+    smooth, rest = curves.split(spec.attention, observables.select(spec.observables))
+    return tuple(o for o in smooth if o.needs not in {other.needs for other in rest})
 
 
 def token_identity(spec: SweepSpec, point: Mapping[str, float]) -> dict[str, Any]:
@@ -96,28 +114,57 @@ def evaluate(spec: SweepSpec, unit: Unit) -> np.ndarray:
         unit: index along the unit axes of `layout_of(spec)`.
 
     Returns:
-        (*gamma, *layer, observables, 2) float64: values, and standard errors (NaN where a value is exact). A
-        threshold that was not found is NaN.
+        (*gamma, *layer, observables, statistics) float64: values, standard errors (NaN where a value is exact), and
+        where curves may be continued the interpolation error (NaN where a point was computed). A threshold that was
+        not found is NaN.
 
     Raises:
         CritattnError: where the tokens cannot be made.
     """
     made = make_tokens(spec, unit)
     measured = {"curve": _curve, "depth": _depth, "threshold": _threshold}[spec.mode](spec, made)
-    columns = [_pair(*measured[name]) for name in spec.observables]
+    columns = [_statistics(*measured[name]) for name in spec.observables]
     return np.stack(columns, axis=-2)
 
 
-def _curve(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, Any]]:
-    found = measure_batch(
-        spec.attention(np.array(spec.axes.gamma)),
-        made,
-        spec.observables,
-        **spec.attention.mixing,
+def _curve(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, ...]]:
+    gammas, chosen = np.array(spec.axes.gamma), observables.select(spec.observables)
+    how = {**spec.attention.mixing, "dtype": spec.dtype, "memory_bytes": spec.memory_bytes}
+    smooth = continued(spec)
+    if not smooth:
+        measured = measure_batch(spec.attention(gammas), made, chosen, **how)
+        return {name: (estimate.value, estimate.standard_error) for name, estimate in measured.items()}
+    found = _interpolated(spec, made, smooth, how)
+    lacking = {o.needs for o in chosen if o.name not in found}
+    rest = tuple(o for o in chosen if o.needs in lacking)
+    if rest:
+        known = curves.evaluator(spec.attention, made, rest, **how)(gammas)
+        found |= {o.name: (known[o.name], known.get(f"{o.name}_se"), None) for o in rest}
+    return found
+
+
+def _interpolated(
+    spec: SweepSpec, made: Tokens | RandomScores, smooth: tuple[Observable, ...], how: Mapping[str, Any]
+) -> dict[str, tuple[Any, ...]]:
+    """Value, standard error and interpolation error on the grid of each curve that converged within the node limit."""
+    gammas = np.array(spec.axes.gamma)
+    made_curves = continue_curves(
+        curves.evaluator(spec.attention, made, smooth, **how),
+        interval=(float(gammas.min()), float(gammas.max())),
+        tolerance=spec.interpolation_tolerance,
         dtype=spec.dtype,
-        memory_bytes=spec.memory_bytes,
+        max_nodes=spec.node_limit,
+        tolerances=curves.error_tolerances(smooth),
     )
-    return {name: (estimate.value, estimate.standard_error) for name, estimate in found.items()}
+    found: dict[str, tuple[Any, ...]] = {}
+    for o in smooth:
+        curve, error = made_curves[o.name], made_curves.get(f"{o.name}_se")
+        if curve.converged and (error is None or error.converged):
+            spread = None if error is None else error(gammas)
+            found[o.name] = (curve(gammas), spread, curve.error)
+        else:
+            log.warning("every gamma is computed: %s", curve.reason or (error.reason if error else ""))
+    return found
 
 
 def _depth(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, Any]]:
@@ -137,11 +184,10 @@ def _threshold(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[
     return {name: (threshold.critical, threshold.standard_error) for name, threshold in found.items()}
 
 
-def _pair(value: Any, standard_error: Any) -> np.ndarray:
-    missing = np.nan
-    value = np.asarray(missing if value is None else value, dtype=np.float64)
-    error = np.asarray(missing if standard_error is None else standard_error, dtype=np.float64)
-    return np.stack([value, np.broadcast_to(error, value.shape)], axis=-1)
+def _statistics(value: Any, *others: Any) -> np.ndarray:
+    value = np.asarray(np.nan if value is None else value, dtype=np.float64)
+    filled = [np.asarray(np.nan if other is None else other, dtype=np.float64) for other in others]
+    return np.stack([value, *(np.broadcast_to(other, value.shape) for other in filled)], axis=-1)
 
 
 def _token_axes(spec: SweepSpec) -> tuple[list[Axis], tuple[Axis, ...]]:

@@ -161,11 +161,11 @@ def finer_spec(spec: SweepSpec, found: Iterable[Gap], *, tolerance: float, max_p
 
     Gaps are bisected in the order of their change, down to half the largest one, while the points stay in bounds.
     """
-    open_gaps = [(gap.change, gap) for gap in found if gap.change > tolerance and gap.middle is not None]
-    largest = max((change for change, _ in open_gaps), default=0.0)
+    wide = [(gap.change, gap.axis, gap.middle) for gap in found if gap.middle is not None and gap.change > tolerance]
+    largest = max((change for change, _, _ in wide), default=0.0)
     axes = spec.axes
-    for change, gap in sorted(open_gaps, key=lambda item: -item[0]):
-        wider = _with_point(axes, gap)
+    for change, axis, middle in sorted(wide, key=lambda item: -item[0]):
+        wider = _with_point(axes, axis, middle)
         if change >= largest / 2 and count_points(wider) <= max_points:
             axes = wider
     if axes == spec.axes:
@@ -230,8 +230,8 @@ def _points_of(axes: Axes, axis: str) -> tuple[float, ...]:
     return () if isinstance(points, str) else points
 
 
-def _with_point(axes: Axes, gap: Gap) -> Axes:
-    return dataclasses.replace(axes, **{gap.axis: tuple(sorted((*_points_of(axes, gap.axis), gap.middle)))})
+def _with_point(axes: Axes, axis: str, point: float) -> Axes:
+    return dataclasses.replace(axes, **{axis: tuple(sorted((*_points_of(axes, axis), point)))})
 
 
 def _change(data: Any, axis: str, low: int, high: int) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from critattn import layers, normalisers, observables, thresholds
 from critattn.attention import MASKS, MEMORY_BYTES, Attention
 from critattn.attention import mask as mask_of
+from critattn.continuation import MAX_NODES, default_tolerance, node_counts
 from critattn.errors import SpecError
 from critattn.protocols import DTYPES
 from critattn.scaling import LogN
@@ -26,6 +27,8 @@ TOKEN_AXES = {
     "file": (),
 }
 RANDOM_KINDS = ("near-simplex", "random-scores")
+# a curve is continued where that saves 40 % of the measurements at least
+MAX_SHARE = 0.6
 SCORE_NEEDS = ("logits", "weights")
 
 
@@ -116,6 +119,9 @@ class SweepSpec:
         seed: seed of the tokens, >= 0.
         dtype: float32 or float64.
         memory_bytes: bound on the working memory of a block of rows.
+        exact_grid: compute every gamma of a curve, whatever it costs.
+        tolerance: error allowed where gammas are interpolated, as a fraction of a curve's range; by default 1e-6 in
+            float64 and 1e-5 in float32.
         title: a few words for people; no part of the identity.
         description: sentences for people; no part of the identity.
     """
@@ -127,6 +133,8 @@ class SweepSpec:
     seed: int = 0
     dtype: str = "float64"
     memory_bytes: int = MEMORY_BYTES
+    exact_grid: bool = False
+    tolerance: float | None = None
     title: str = ""
     description: str = ""
 
@@ -172,9 +180,35 @@ class SweepSpec:
             return "depth"
         return "curve" if self.axes.gamma else "threshold"
 
+    def with_grid(self, *, exact: bool = False, tolerance: float | None = None) -> "SweepSpec":
+        """The spec with `exact_grid` and `tolerance` where they are given.
+
+        Raises:
+            SpecError: for a tolerance outside (0, 1).
+        """
+        given = {} if tolerance is None else fields.read_table("", {"tolerance": tolerance}, READERS)
+        return dataclasses.replace(self, exact_grid=self.exact_grid or exact, **given)
+
+    @property
+    def interpolation_tolerance(self) -> float:
+        """The tolerance, or the default of the dtype."""
+        return default_tolerance(self.dtype) if self.tolerance is None else self.tolerance
+
+    @property
+    def node_limit(self) -> int:
+        """Most gammas that a continued curve may compute: the largest nested number within 0.6 of the grid, or 0.
+
+        It is 0, so that every point is computed, with `exact_grid`, along fewer than 29 gammas, and for a study that
+        is none of curves.
+        """
+        if self.exact_grid or self.mode != "curve":
+            return 0
+        counts = [count for count in node_counts(MAX_NODES)[1:] if count <= MAX_SHARE * len(self.axes.gamma)]
+        return counts[-1] if counts else 0
+
     def identity(self) -> dict[str, Any]:
         """All that decides about the numbers, JSON-ready; titles are left out."""
-        table = dataclasses.asdict(self)
+        table = dataclasses.asdict(self) | {"tolerance": self.interpolation_tolerance}
         return {key: value for key, value in table.items() if key not in ("title", "description")}
 
     def canonical(self) -> str:
@@ -270,6 +304,13 @@ def _check_simplex_dimensions(spec: SweepSpec, n: int, lowest: float) -> None:
             raise SpecError(f"axes.d: {d} at n = {n}; a simplex of {n} tokens needs d >= {needed} (or d = 'n')")
 
 
+def _fraction(value: Any) -> float:
+    checked = fields.number(value)
+    if not 0 < checked < 1:
+        raise SpecError(f"{checked:g}; allowed: above 0 and below 1")
+    return checked
+
+
 def _positive(value: Any) -> float:
     checked = fields.number(value)
     if checked <= 0:
@@ -310,6 +351,8 @@ READERS: dict[str, fields.Reader] = {
     "dtype": fields.choice(DTYPES),
     "observables": fields.names,
     "memory_bytes": fields.whole(1_000_000),
+    "exact_grid": fields.flag,
+    "tolerance": _fraction,
     "tokens": lambda table: fields.read_table("tokens", table, TOKEN_READERS),
     "attention": lambda table: fields.read_table("attention", table, ATTENTION_READERS),
     "axes": lambda table: fields.read_table("axes", table, AXIS_READERS),

@@ -1,0 +1,154 @@
+"""Curves of observables along gamma on given tokens: continued from few measurements, then known everywhere."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from critattn import continuation, observables
+from critattn.attention import MEMORY_BYTES, Attention
+from critattn.continuation import Curves
+from critattn.measurement import Source, measure_batch
+from critattn.observables import Observable
+from critattn.tokens import from_array
+
+# a batch of a new size is compiled anew, which costs more than evaluations do while n is small
+PADDED_N = 2048
+PADDED_TO = 16
+ERROR_SUFFIX = "_se"
+# a standard error needs no more digits than this
+ERROR_TOLERANCE = 1e-3
+
+
+class Layer(Protocol):
+    """Maps gammas, one or (batch,), to a layer or a batch of layers."""
+
+    def __call__(self, gamma: Any) -> Attention:
+        """The layer with that gamma."""
+        ...
+
+
+def continue_curve(
+    layer: Layer,
+    tokens: Source | ArrayLike,
+    wanted: Iterable[str | Observable] = ("self_weight",),
+    *,
+    interval: tuple[float, float] = (0.0, 4.0),
+    tolerance: float | None = None,
+    dtype: str = "float64",
+    max_nodes: int = continuation.MAX_NODES,
+    max_points: int = 1025,
+    identity_weight: float = 0.0,
+    attention_weight: float = 1.0,
+    sample_rows: int | None = None,
+    probes: int | None = None,
+    seed: int = 0,
+    memory_bytes: int = MEMORY_BYTES,
+) -> Curves:
+    """Whole curves of observables along gamma on the same tokens, from as few measurements as the tolerance asks for.
+
+    Observables that are analytic in gamma (`Observable.analytic`, and an analytic normaliser) are continued from nested
+    Chebyshev nodes; the others from an adaptive grid. Each curve has its values `curve(gamma)`, its susceptibility
+    `curve.derivative(gamma)`, its crossings `curve.crossings(level)`, and an error estimate.
+
+    Args:
+        layer: maps an array of gammas (batch,) to a batch of layers, as `lambda gamma: Attention(LogN(gamma))` does.
+        tokens: Tokens, random scores, or an array (n, d).
+        wanted: observables, or their names.
+        interval: lowest and highest gamma.
+        tolerance: error allowed, as a fraction of each curve's range; 1e-6 in float64, 1e-5 in float32 by default.
+        dtype: float64 or float32.
+        max_nodes: largest number of Chebyshev nodes.
+        max_points: largest number of points of the adaptive grid.
+        identity_weight: a of `x' = a x + b ATT`.
+        attention_weight: b.
+        sample_rows: rows to measure, the same ones at every gamma; all by default.
+        probes: as in `measure`.
+        seed: seed of the sampled rows and of the probes.
+        memory_bytes: bound on the working memory of a block of rows.
+
+    Returns:
+        Curves by name, in the order asked for. The standard error of a sampled observable is a curve `<name>_se`.
+
+    Raises:
+        DomainError: for an interval, tolerance, number of nodes, or tokens that make no sense.
+        SpecError: for an unknown observable.
+    """
+    chosen = observables.select(wanted)
+    how = {
+        "identity_weight": identity_weight,
+        "attention_weight": attention_weight,
+        "sample_rows": sample_rows,
+        "probes": probes,
+        "seed": seed,
+        "dtype": dtype,
+        "memory_bytes": memory_bytes,
+    }
+    source = tokens if isinstance(tokens, Source) else from_array(tokens)
+    smooth, rest = split(layer, chosen)
+    parts: list[Curves] = []
+    search = {"interval": interval, "tolerance": tolerance, "dtype": dtype, "tolerances": error_tolerances(chosen)}
+    if smooth:
+        evaluate = evaluator(layer, source, smooth, **how)
+        parts.append(continuation.continue_curves(evaluate, **search, max_nodes=max_nodes))
+    if rest:
+        evaluate = evaluator(layer, source, rest, **how)
+        parts.append(continuation.adaptive_grid(evaluate, **search, max_points=max_points))
+    return _joined(parts, [o.name for o in chosen])
+
+
+def error_tolerances(chosen: Iterable[Observable]) -> dict[str, float]:
+    """Tolerances of the curves of standard errors."""
+    return {f"{o.name}{ERROR_SUFFIX}": ERROR_TOLERANCE for o in chosen}
+
+
+def split(layer: Layer, chosen: Iterable[Observable]) -> tuple[tuple[Observable, ...], tuple[Observable, ...]]:
+    """Observables that are analytic along gamma in this layer, and those that are not."""
+    smooth = layer(1.0).normaliser.analytic
+    listed = tuple(chosen)
+    return tuple(o for o in listed if smooth and o.analytic), tuple(o for o in listed if not (smooth and o.analytic))
+
+
+def evaluator(layer: Layer, source: Source, chosen: Iterable[Observable], **how: Any) -> continuation.Evaluate:
+    """What a continuation evaluates: gammas (k,) to a value of each observable, and `<name>_se` where it has one.
+
+    Args:
+        layer: maps gammas to a batch of layers.
+        source: the tokens or scores.
+        chosen: the observables.
+        **how: options of `measure_batch`.
+    """
+    width = PADDED_TO if source.n <= PADDED_N else None
+    return partial(_measured, layer=layer, source=source, chosen=tuple(chosen), how=how, width=width)
+
+
+def _measured(
+    gammas: np.ndarray,
+    *,
+    layer: Layer,
+    source: Source,
+    chosen: tuple[Observable, ...],
+    how: Mapping[str, Any],
+    width: int | None,
+) -> dict[str, np.ndarray]:
+    size = len(gammas)
+    filled = gammas if width is None else np.resize(gammas, -(-size // width) * width)
+    batches = [filled] if width is None else np.split(filled, len(filled) // width)
+    measured = [measure_batch(layer(batch), source, chosen, **how) for batch in batches]
+    found: dict[str, np.ndarray] = {}
+    for o in chosen:
+        found[o.name] = np.concatenate([part[o.name].value for part in measured])[:size]
+        errors = [part[o.name].standard_error for part in measured]
+        if all(error is not None for error in errors):
+            found[f"{o.name}{ERROR_SUFFIX}"] = np.concatenate([np.asarray(error) for error in errors])[:size]
+    return found
+
+
+def _joined(parts: list[Curves], names: list[str]) -> Curves:
+    """Curves of several continuations as one, the observables first in the order asked for."""
+    known = {name: curve for part in parts for name, curve in part.items()}
+    order = [*names, *(name for name in known if name not in names)]
+    nodes = np.unique(np.concatenate([part.nodes for part in parts]))
+    return Curves({name: known[name] for name in order}, interval=parts[0].interval, nodes=nodes)

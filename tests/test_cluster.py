@@ -1,0 +1,163 @@
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import distributed
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from critattn import cluster
+from critattn.cli import main
+from critattn.errors import ClusterError, SpecError
+from critattn.storage import Store
+from critattn.sweeps import SweepSpec, run_sweep
+
+STUDY = """
+observables = ["self_weight"]
+[tokens]
+kind = "near-simplex"
+[axes]
+n = 128
+d = 16
+rho = 0.5
+gamma = "0:4:9"
+replicates = {replicates}
+"""
+
+
+def spec_of(replicates):
+    axes = {"n": [128], "d": [16], "rho": 0.5, "gamma": "0:4:9", "replicates": replicates}
+    return SweepSpec.from_table({"observables": ["self_weight"], "tokens": {"kind": "near-simplex"}, "axes": axes})
+
+
+def pids(pool):
+    return sorted(pool._client.run(os.getpid).values())
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_killed_in_mid_sweep_costs_nothing(tmp_path, monkeypatch):
+    """Its units run again elsewhere; then a unit that kills every worker is given up, with what is there kept."""
+    monkeypatch.chdir(tmp_path)
+    spec, killed, seen = spec_of(40), [], []
+    with cluster.executor("local", workers=2) as pool:
+
+        def kill_one(done, total):
+            seen.append(done)
+            if done == 3:
+                killed.append(pids(pool)[0])
+                os.kill(killed[0], signal.SIGKILL)
+
+        # a path that means nothing in the folder of a worker
+        data = run_sweep(spec, "runs/shared", executor=pool, progress=kill_one)
+        assert killed[0] not in pids(pool)
+    assert seen == list(range(41))
+    assert data.attrs["units_missing"] == 0
+    writers = {record["process"] for record in Store.open("runs/shared").journal().values()}
+    assert os.getpid() not in writers
+    assert len(writers) >= 2
+    serial = run_sweep(spec)
+    np.testing.assert_allclose(data.self_weight, serial.self_weight, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_unit_that_kills_every_worker_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("critattn.sweeps.evaluation.evaluate", die)
+    with (
+        pytest.raises(ClusterError, match="4 workers died while computing it") as caught,
+        cluster.executor("local", workers=2) as pool,
+    ):
+        run_sweep(spec_of(1), executor=pool)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_cluster_at_an_address_and_workers_that_do_not_see_the_store(tmp_path):
+    local = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, memory_limit=0, dashboard_address=":0", scheduler_kwargs={"dashboard": False}
+    )
+    (tmp_path / "mine.toml").write_text(STUDY.format(replicates=2))
+    with local:
+        command = ["sweep", str(tmp_path / "mine.toml"), "--cluster", local.scheduler_address, "--json"]
+        result = CliRunner().invoke(main, [*command, "--store", str(tmp_path / "runs")])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["units"] == 2
+        # the cluster is another's and goes on
+        with cluster.executor(local.scheduler_address) as pool:
+            assert pool.submit(sum, [1, 2]).result() == 3
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_keeps_what_is_there(tmp_path):
+    (tmp_path / "mine.toml").write_text(STUDY.format(replicates=3000))
+    command = [sys.executable, "-c", "from critattn.cli import main; main()", "sweep", "mine.toml"]
+    with subprocess.Popen(
+        [*command, "--cluster", "local"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        chunks = tmp_path / "runs" / "mine" / "estimates" / "c"
+        while process.poll() is None and sum(file.is_file() for file in chunks.rglob("*")) < 5:
+            time.sleep(0.05)
+        # as a terminal does: to all processes of the group
+        os.killpg(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    assert stdout == ""
+    assert stderr.splitlines()[-1] == "Interrupted. To go on: critattn sweep mine.toml --cluster local"
+    assert "Traceback" not in stderr
+    missing = len(Store.open(tmp_path / "runs" / "mine").missing_units())
+    assert 0 < missing <= 2995
+    assert Store.open(tmp_path / "runs" / "mine").damaged_units() == []
+
+
+def refused(*args, code=2):
+    result = CliRunner().invoke(main, ["sweep", *args])
+    assert result.exit_code == code, result.output
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(STUDY.format(replicates=1))
+    return tmp_path
+
+
+def test_without_dask_the_extra_is_named(study, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "pip install 'critattn[cluster]'" in refused("mine.toml", "--cluster", "local")
+    with pytest.raises(SpecError), cluster.executor("local"):
+        pass
+    assert [path.name for path in study.iterdir()] == ["mine.toml"]
+
+
+def test_a_scheduler_that_is_not_there(study, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    for wrong in (address, "nowhere", "tcp://nowhere.invalid:1", "xyz://a:1"):
+        line = refused("mine.toml", "--cluster", wrong)
+        assert f"cluster '{wrong}': cannot be reached" in line
+        assert "local" in line
+    assert [path.name for path in study.iterdir()] == ["mine.toml"]
+
+
+def test_logging_is_as_before():
+    before = logging.getLogger("distributed").level
+    with cluster._silence():
+        assert logging.getLogger("distributed").level == logging.CRITICAL
+    assert logging.getLogger("distributed").level == before
