@@ -105,8 +105,13 @@ def error_tolerances(chosen: Iterable[Observable]) -> dict[str, float]:
 
 
 def split(layer: Layer, chosen: Iterable[Observable]) -> tuple[tuple[Observable, ...], tuple[Observable, ...]]:
-    """Observables that are analytic along gamma in this layer, and those that are not."""
-    smooth = layer(1.0).normaliser.analytic
+    """Observables that are analytic along gamma in this layer, and those that are not.
+
+    The normaliser has to be analytic, and so do the transforms: one that is not, as rounding to a format is not, says
+    `analytic = False`.
+    """
+    sample = layer(1.0)
+    smooth = sample.normaliser.analytic and all(getattr(step, "analytic", True) for step in sample.transforms)
     listed = tuple(chosen)
     return tuple(o for o in listed if smooth and o.analytic), tuple(o for o in listed if not (smooth and o.analytic))
 

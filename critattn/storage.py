@@ -27,7 +27,7 @@ ARRAY = "estimates"
 JOURNAL = f"{ARRAY}/units.jsonl"
 FORMAT = 1
 # Hidden folders in which a store is made or deleted.
-SCRATCH = ".critattn-"
+SCRATCH = ".critattn-scratch-"
 # No write of a chunk lasts this long, not even on a slow network disk.
 STALE_SECONDS = 3600.0
 log = logging.getLogger(__name__)

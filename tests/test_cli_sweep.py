@@ -188,6 +188,19 @@ def test_ctrl_c_keeps_the_unit_in_hand_and_says_how_to_go_on(place, monkeypatch)
     assert len(Store.open(place / "runs" / "mine").missing_units()) == 1
 
 
+def test_what_to_type_after_ctrl_c_names_all_that_was_given(place, monkeypatch):
+    def interrupted(spec, unit):
+        os.kill(os.getpid(), signal.SIGINT)
+        return np.ones(layout_of(spec).block_shape)
+
+    monkeypatch.setattr(evaluation, "evaluate", interrupted)
+    options = ["--exact-grid", "--store", "else where", "--seed", "3", "--dtype", "float32"]
+    result = run("sweep", "mine.toml", *options, code=130)
+    assert result.stderr.splitlines()[-1] == (
+        "Interrupted. To go on: critattn sweep mine.toml --exact-grid --store 'else where' --seed 3 --dtype float32"
+    )
+
+
 def test_ctrl_c_in_a_process_of_its_own(place):
     code = (
         "import time\n"

@@ -1,11 +1,14 @@
+import dataclasses
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import distributed
 import numpy as np
@@ -14,7 +17,7 @@ from click.testing import CliRunner
 
 from critattn import cluster
 from critattn.cli import main
-from critattn.errors import ClusterError, SpecError
+from critattn.errors import ClusterError, SpecError, StoreError
 from critattn.storage import Store
 from critattn.sweeps import SweepSpec, run_sweep
 
@@ -79,8 +82,31 @@ def test_a_unit_that_kills_every_worker_is_given_up(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+class Elsewhere(ThreadPoolExecutor):
+    """Workers on a machine where the path of the store means another folder."""
+
+    def __init__(self, folder):
+        super().__init__(1)
+        self.folder = folder
+
+    def submit(self, function, /, spec, unit, store):
+        return super().submit(function, spec, unit, dataclasses.replace(store, path=self.folder))
+
+
+def test_workers_that_do_not_see_the_store(tmp_path):
+    with (
+        pytest.raises(StoreError, match=r"unit \(0, 0, 0, 0\) was not written") as caught,
+        Elsewhere(tmp_path / "absent") as pool,
+    ):
+        run_sweep(spec_of(2), tmp_path / "s", executor=pool)
+    assert "\n" not in str(caught.value)
+    shutil.copytree(tmp_path / "s", tmp_path / "copy")
+    with pytest.raises(StoreError, match="2 computed units are not there"), Elsewhere(tmp_path / "copy") as pool:
+        run_sweep(spec_of(2), tmp_path / "t", executor=pool)
+
+
 @pytest.mark.slow
-def test_a_cluster_at_an_address_and_workers_that_do_not_see_the_store(tmp_path):
+def test_a_cluster_at_an_address_goes_on_afterwards(tmp_path):
     local = distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, memory_limit=0, dashboard_address=":0", scheduler_kwargs={"dashboard": False}
     )

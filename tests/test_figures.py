@@ -241,6 +241,6 @@ def test_an_output_folder_that_cannot_be_made_is_one_line(command, stored, tmp_p
     stored("depth", quick=True)
     (tmp_path / "taken").write_text("")
     done = command("depth", "--out", "taken")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "taken" in done.stderr
     assert done.stderr.count("\n") == 1

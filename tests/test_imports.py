@@ -41,6 +41,7 @@ RANKS = {
     "storage": 4,
     "plotting": 4,
     "rooms": 4,
+    "bench": 5,
     "sweeps": 5,
     "cluster": 5,
     "theorems": 5,

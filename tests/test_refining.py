@@ -265,7 +265,7 @@ def test_an_interrupted_refinement_goes_on_to_the_same_data(place, known, monkey
 def test_a_real_threshold_is_refined_and_reused_bit_for_bit(tmp_path):
     axes = {"n": [32], "d": [8, 64], "rho": [0.5], "replicates": 2}
     made = {"observables": ["half_weight"], "tokens": {"kind": "near-simplex", "fix_common": True}, "axes": axes}
-    done = refine_sweep(SweepSpec.from_table(made), tmp_path / "s", tolerance=0.2, max_points=3)
+    done = refine_sweep(SweepSpec.from_table(made), tmp_path / "s", tolerance=0.03, max_points=3)
     assert done.rounds == 1
     assert done.data.d.values.tolist() == [8, 23, 64]
     means = done.data.half_weight.mean("replicate").squeeze().values

@@ -81,6 +81,18 @@ def test_row_roots_of_random_scores_against_brute_force():
             assert np.sum(np.exp(found[row] * gaps)) == pytest.approx(1, rel=1e-9)
 
 
+def test_a_stream_has_the_half_weight_point_of_its_tokens():
+    whole, stream = (make(4, 3000, 24, rho=0.4) for make in (tokens.near_simplex, tokens.stream_near_simplex))
+    first = ca.half_weight(whole, sample_rows=200)
+    second = ca.half_weight(stream, sample_rows=200)
+    # the continued curve is good to 1e-4 of its range, over the slope of about 1
+    assert second.critical == pytest.approx(first.critical, abs=2e-4)
+    # of 3000 rows 200 were drawn without replacement
+    assert second.standard_error == pytest.approx(first.standard_error * np.sqrt(1 - 200 / 3000), rel=1e-3)
+    below = ca.half_weight(stream, sample_rows=50, gamma_max=0.5)
+    assert (below.critical, below.converged) == (None, False)
+
+
 def test_several_at_once_and_names():
     x = tokens.near_simplex(2, 100, 20, rho=0.3)
     found = thresholds.measure_thresholds(thresholds.log_n_softmax, x, thresholds.NAMES)

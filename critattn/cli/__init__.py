@@ -16,6 +16,7 @@ COMMANDS = {
     "studies": "Which studies exist.",
     "store": "List, show, export and delete results.",
     "info": "Versions, devices, threads, the store.",
+    "bench": "Ratios to alternatives and to the machine's own rates.",
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from critattn.cli.common import Command, Settings, emit, table
+from critattn.cli.report import writable
 from critattn.errors import StoreError
 
 DEFAULT_OUT = "figures_out"
@@ -41,6 +42,7 @@ def command(
     from critattn.plotting import parse_formats
 
     kinds = parse_formats(formats)
+    writable(Path(out))
     modules = {name: rooms.load("figures", name) for name in names or rooms.names("figures")}
     found = {name: _data(settings, module.DATA, quick=quick, run=run, store=store) for name, module in modules.items()}
     lacking = {name: text for name, text in found.items() if isinstance(text, str)}

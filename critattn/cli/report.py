@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from critattn.cli.common import SCHEMA_VERSION, cell, installed_version
+from critattn.cli.common import SCHEMA_VERSION, cell, installed_version, plain
 from critattn.cli.threshold import SCALING, SCALING_HEADINGS, place, quantity
 from critattn.errors import StoreError
 
@@ -17,15 +17,41 @@ VERDICTS = (
 )
 
 
+def writable(folder: Path) -> Path:
+    """The folder of --out, after a check that it can be written.
+
+    Raises:
+        StoreError: for a file in its place, or a folder that cannot be written.
+    """
+    from critattn.storage import check_writable
+
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"--out {str(folder)!r}: is a file; allowed: a folder that can be written")
+    try:
+        check_writable(folder)
+    except StoreError as error:
+        raise StoreError(str(error).replace("store", "--out", 1)) from None
+    return folder
+
+
 def write_report(folder: Path, report: Mapping[str, Any], text: str) -> None:
     """Write report.json and report.md, each whole or not at all.
 
     Raises:
         StoreError: where the folder cannot be written.
     """
-    payload = {"schema_version": SCHEMA_VERSION, **report}
-    _replace(folder / "report.json", json.dumps(payload, indent=1, allow_nan=False) + "\n")
+    write_json(folder / "report.json", report)
     _replace(folder / "report.md", text)
+
+
+def write_json(path: Path, payload: Mapping[str, Any]) -> None:
+    """Write a JSON object with its schema version, whole or not at all.
+
+    Raises:
+        StoreError: where the folder cannot be written.
+    """
+    versioned = {"schema_version": SCHEMA_VERSION, **plain(payload)}
+    _replace(path, json.dumps(versioned, indent=1, allow_nan=False) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:

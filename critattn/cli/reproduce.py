@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from critattn.cli.common import Command, Settings, emit, plain, progress
-from critattn.cli.report import markdown, write_report
+from critattn.cli.report import markdown, writable, write_report
 from critattn.cli.threshold import for_people
-from critattn.errors import StoreError
 
 # studies whose thresholds have a predictor, in the order of the table
 LOCATED = ("order_parameters", "mixed_thresholds", "finite_dimension")
@@ -39,7 +38,7 @@ def command(settings: Settings, *, quick: bool, out: str, store: str | None) -> 
     Example: critattn reproduce --full --out report-full
     """
     begun = time.perf_counter()
-    folder = _writable(Path(out))
+    folder = writable(Path(out))
     run = _Run(settings, quick, store, out)
     data = run.studies()
     thresholds, scaling = run.thresholds(data)
@@ -59,18 +58,6 @@ def command(settings: Settings, *, quick: bool, out: str, store: str | None) -> 
     }
     write_report(folder, plain(report), markdown(plain(report)))
     emit(settings, {**report, "report": str(folder / "report.md")}, lambda: _for_people(report, folder))
-
-
-def _writable(folder: Path) -> Path:
-    from critattn.storage import check_writable
-
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"--out {str(folder)!r}: is a file; allowed: a folder that can be written")
-    try:
-        check_writable(folder)
-    except StoreError as error:
-        raise StoreError(str(error).replace("store", "--out", 1)) from None
-    return folder
 
 
 def _for_people(report: dict[str, Any], folder: Path) -> Any:

@@ -5,7 +5,7 @@ import dataclasses
 import re
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,11 @@ PLACES = {
 @click.option("--layers", type=int, help="Iterate this many layers.")
 @click.option("--observables", help=f"Comma-separated names.  [default: {CURVE}]")
 @click.option("--exact-grid", is_flag=True, help="Compute every gamma; none is interpolated.")
-@click.option("--tolerance", type=float, help="Error allowed of interpolated gammas, as a fraction of a curve's range.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Error allowed of interpolated gammas, as a fraction of a curve's range.",
+)
 @click.option("--quick", is_flag=True, help="The study's quick axes, in a store of their own.")
 @click.option("--fresh", is_flag=True, help="Compute every unit again.")
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
@@ -100,7 +104,9 @@ def command(
     name = name or f"sweep-{spec.hash[:8]}"
     path = store_path(name, quick=quick, root=store)
     plan = Plan(spec, path, fresh=fresh, address=address, refine=refine, refine_max=refine_max)
-    emit_run(settings, plan, name, go_on=_again(study, quick=quick, store=store, plan=plan))
+    how = {"quick": quick, "exact_grid": exact_grid, "tolerance": tolerance, "store": store}
+    how |= {"cluster": address, "refine": refine, "refine_max": refine_max}
+    emit_run(settings, plan, name, go_on=_again(settings, study, how))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,14 +276,16 @@ def with_globals(settings: Settings, spec: SweepSpec) -> SweepSpec:
     return dataclasses.replace(spec, **changes)
 
 
-def _again(study: str | None, *, quick: bool, store: str | None, plan: Plan) -> str:
+def _again(settings: Settings, study: str | None, how: Mapping[str, Any]) -> str:
+    """The command that goes on: all that decides about the data, and where it runs."""
     if study is None:
         return "the same command goes on where it stopped"
-    parts = ["critattn sweep", study, "--quick" if quick else "", f"--store {store}" if store else ""]
-    parts += ["--exact-grid"] if plan.spec.exact_grid else []
-    how = {"tolerance": plan.spec.tolerance, "cluster": plan.address, "refine": plan.refine, "refine-max": plan.refine_max}
-    parts += [f"--{option} {value}" for option, value in how.items() if value is not None]
-    return " ".join(part for part in parts if part)
+    given = {name: getattr(settings, name) for name in ("seed", "dtype") if name in settings.given}
+    parts = ["critattn", "sweep", study]
+    for name, value in {**how, **given}.items():
+        if value is not None and value is not False:
+            parts += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return shlex.join(parts)
 
 
 def _for_people(found: dict[str, Any]) -> Any:

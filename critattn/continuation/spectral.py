@@ -25,7 +25,7 @@ FIRST_DEGREE = 8
 MAX_NODES = 257
 # calibrated in the tests: the true error stays below the estimate
 SAFETY = 3.0
-ROUNDING_ULPS = 8.0
+ROUNDING_ULPS = 12.0
 PLATEAU_ULPS = 1000.0
 # the logarithm has to be better by this factor to be preferred
 PREFERENCE = 0.5
@@ -209,9 +209,9 @@ class _Fit:
         tail = float(np.max(series[-max(4, degree // 8) :]))
         # a logarithm that is off by t changes the value by t times the value, which is small over most of the range
         weight = 0.5 * largest if variable == "log" else 1.0
-        beyond = weight * tail * rate / (1 - rate)
+        flat = _is_flat(series, eps)
+        beyond = weight * tail * (np.sqrt(degree) if flat else rate / (1 - rate))
         error = SAFETY * max(_distance(heights, variable) * decay, beyond) + _rounding(heights, variable, eps) * largest
-        flat = decay > 0.5 and tail <= PLATEAU_ULPS * eps * float(np.max(series))
         return cls(variable, error, decay, flat)
 
     def needed(self, target: float, count: int) -> float:
@@ -227,6 +227,13 @@ def _decay(series: np.ndarray, width: int) -> float:
     degree = len(series) - 1
     end, middle = (float(np.max(series[k + 1 - width : k + 1])) for k in (degree, degree // 2))
     return min(1.0, end / middle) if middle > 0 else 1.0
+
+
+def _is_flat(series: np.ndarray, eps: float) -> bool:
+    """The coefficients have stopped falling, at the level of rounding: the last quarter is as large as the third."""
+    quarter = len(series) // 4
+    third, last = (float(np.sqrt(np.mean(part**2))) for part in (series[-2 * quarter : -quarter], series[-quarter:]))
+    return 2 * last > third and last <= PLATEAU_ULPS * eps * float(np.max(series))
 
 
 def _distance(heights: np.ndarray, variable: str) -> float:

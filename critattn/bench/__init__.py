@@ -1,0 +1,3 @@
+"""Benchmarks: ratios of the package to its alternatives and to the machine's own rates, all in one run."""
+
+from critattn.bench.cases import run as run

@@ -1,0 +1,78 @@
+"""`critattn bench`: the package against its alternatives and the machine's own rates."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from critattn.cli.common import Command, Settings, emit, table
+
+
+@click.command(cls=Command)
+@click.option("--quick", is_flag=True, help="Fewer alternations and smaller sizes.")
+@click.option("--out", help="Folder for bench.json and the plot of cost against n.")
+@click.pass_obj
+def command(settings: Settings, *, quick: bool, out: str | None) -> None:
+    """Measure ratios to alternatives in one run, and say which targets are met.
+
+    Times on shared machines mean little; ratios within one run more. torch is compared with where it is installed.
+
+    Example: critattn bench --quick
+
+    Example: critattn bench --out benchmarks
+    """
+    from critattn import bench, provenance
+    from critattn.cli.report import writable, write_json
+
+    folder = None if out is None else writable(Path(out))
+
+    def tell(line: str) -> None:
+        if not settings.quiet:
+            click.echo(line, err=True)
+
+    found = {"quick": quick, **bench.run(quick=quick, tell=tell), "environment": provenance.environment()}
+    if folder is not None:
+        write_json(folder / "bench.json", found)
+        _plot(found, folder)
+    emit(settings, found, lambda: _for_people(found))
+
+
+def _for_people(found: Mapping[str, Any]) -> Any:
+    from rich.console import Group as Lines
+
+    marks = {True: "met", False: "not met", None: "-"}
+    rows = [
+        (one["work"], one["figure"], one["unit"], one["target"], marks[one["met"]], one["seconds"], one["note"])
+        for one in found["targets"]
+    ]
+    headings = ("work", "figure", "of", "target", "", "seconds", "note")
+    step = [(name, seconds) for name, seconds in found["step"].items()]
+    rates = ", ".join(f"{name} {value:.3g}" for name, value in found["rates"].items())
+    return Lines(
+        table(("one attention step, n = 4096, d = 64", "seconds"), step, title=f"Rates of this machine: {rates}"),
+        table(headings, rows),
+    )
+
+
+def _plot(found: Mapping[str, Any], folder: Path) -> None:
+    import xarray
+
+    from critattn import plotting
+
+    with plotting.style():
+        figure, axes = plotting.canvas(height=2.6)
+        slopes = {"exact": 2, "sampled": 1}
+        for look, (kind, points) in zip(plotting.categories(2), found["cost_against_n"].items(), strict=True):
+            sizes, seconds = zip(*points, strict=True)
+            axes[0, 0].loglog(sizes, seconds, look.marker, color=look.color, label=kind)
+            line = [seconds[0] * (size / sizes[0]) ** slopes[kind] for size in sizes]
+            axes[0, 0].loglog(sizes, line, color=look.color, lw=0.8)
+        axes[0, 0].set(xlabel="number of tokens $n$", ylabel="seconds of one measurement")
+        axes[0, 0].legend()
+    caption = (
+        "Wall time of one measurement of row moments and ratio of means at d = 64, float32, on one machine: exact (all "
+        "rows) and sampled (64 rows, keys made block by block). Lines: slopes 2 and 1 through the first point."
+    )
+    origin = plotting.provenance("critattn bench", xarray.Dataset())
+    plotting.save(figure, folder / "cost_against_n", caption=caption, provenance=origin, title="Cost against n")
