@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from critattn import continuation, observables
-from critattn.attention import MEMORY_BYTES, Attention
+from critattn.attention import Attention
 from critattn.continuation import Curves
 from critattn.measurement import Source, measure_batch
 from critattn.observables import Observable
@@ -40,12 +40,7 @@ def continue_curve(
     dtype: str = "float64",
     max_nodes: int = continuation.MAX_NODES,
     max_points: int = 1025,
-    identity_weight: float = 0.0,
-    attention_weight: float = 1.0,
-    sample_rows: int | None = None,
-    probes: int | None = None,
-    seed: int = 0,
-    memory_bytes: int = MEMORY_BYTES,
+    **how: Any,
 ) -> Curves:
     """Whole curves of observables along gamma on the same tokens, from as few measurements as the tolerance asks for.
 
@@ -62,12 +57,8 @@ def continue_curve(
         dtype: float64 or float32.
         max_nodes: largest number of Chebyshev nodes.
         max_points: largest number of points of the adaptive grid.
-        identity_weight: a of `x' = a x + b ATT`.
-        attention_weight: b.
-        sample_rows: rows to measure, the same ones at every gamma; all by default.
-        probes: as in `measure`.
-        seed: seed of the sampled rows and of the probes.
-        memory_bytes: bound on the working memory of a block of rows.
+        **how: options of `measure_batch`: identity_weight, attention_weight, sample_rows (the same rows at every
+            gamma), probes, seed, memory_bytes.
 
     Returns:
         Curves by name, in the order asked for. The standard error of a sampled observable is a curve `<name>_se`.
@@ -77,24 +68,15 @@ def continue_curve(
         SpecError: for an unknown observable.
     """
     chosen = observables.select(wanted)
-    how = {
-        "identity_weight": identity_weight,
-        "attention_weight": attention_weight,
-        "sample_rows": sample_rows,
-        "probes": probes,
-        "seed": seed,
-        "dtype": dtype,
-        "memory_bytes": memory_bytes,
-    }
     source = tokens if isinstance(tokens, Source) else from_array(tokens)
     smooth, rest = split(layer, chosen)
     parts: list[Curves] = []
     search = {"interval": interval, "tolerance": tolerance, "dtype": dtype, "tolerances": error_tolerances(chosen)}
     if smooth:
-        evaluate = evaluator(layer, source, smooth, **how)
+        evaluate = evaluator(layer, source, smooth, dtype=dtype, **how)
         parts.append(continuation.continue_curves(evaluate, **search, max_nodes=max_nodes))
     if rest:
-        evaluate = evaluator(layer, source, rest, **how)
+        evaluate = evaluator(layer, source, rest, dtype=dtype, **how)
         parts.append(continuation.adaptive_grid(evaluate, **search, max_points=max_points))
     return _joined(parts, [o.name for o in chosen])
 

@@ -24,13 +24,13 @@ from critattn.errors import DomainError
 FIRST_DEGREE = 8
 MAX_NODES = 257
 # calibrated in the tests: the true error stays below the estimate
-SAFETY = 3.0
-ROUNDING_ULPS = 12.0
+SAFETY = 3.25
+ROUNDING_ULPS = 16.0
 PLATEAU_ULPS = 1000.0
 # the logarithm has to be better by this factor to be preferred
 PREFERENCE = 0.5
 # how far beyond its nodes a curve may be predicted to need more before it is given up
-PATIENCE = 1.5
+PATIENCE = 1.25
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,8 @@ class _Fit:
         series = np.abs(chebyshev.coefficients(heights))
         decay = max(_decay(series, width) for width in (degree // 4, max(4, degree // 8)))
         rate = min(decay, 0.99) ** (2 / degree)
-        tail = float(np.max(series[-max(4, degree // 8) :]))
+        last = series[-max(4, degree // 8) :]
+        tail = float(np.max(last * rate ** np.arange(len(last))[::-1]))
         # a logarithm that is off by t changes the value by t times the value, which is small over most of the range
         weight = 0.5 * largest if variable == "log" else 1.0
         flat = _is_flat(series, eps)

@@ -163,7 +163,7 @@ def _interpolated(
             spread = None if error is None else error(gammas)
             found[o.name] = (curve(gammas), spread, curve.error)
         else:
-            log.warning("every gamma is computed: %s", curve.reason or (error.reason if error else ""))
+            log.info("every gamma is computed: %s", curve.reason or (error.reason if error else ""))
     return found
 
 

@@ -198,12 +198,12 @@ class SweepSpec:
     def node_limit(self) -> int:
         """Most gammas that a continued curve may compute: the largest nested number within 0.6 of the grid, or 0.
 
-        It is 0, so that every point is computed, with `exact_grid`, along fewer than 29 gammas, and for a study that
-        is none of curves.
+        It is 0, so that every point is computed, with `exact_grid`, along fewer than 55 gammas, which 17 nodes would
+        rarely do for, and for a study that is none of curves.
         """
         if self.exact_grid or self.mode != "curve":
             return 0
-        counts = [count for count in node_counts(MAX_NODES)[1:] if count <= MAX_SHARE * len(self.axes.gamma)]
+        counts = [count for count in node_counts(MAX_NODES)[2:] if count <= MAX_SHARE * len(self.axes.gamma)]
         return counts[-1] if counts else 0
 
     def identity(self) -> dict[str, Any]:
