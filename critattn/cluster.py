@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import logging
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor
 from typing import Any
@@ -60,8 +61,8 @@ def _connection(address: str, workers: int) -> Iterator[Any]:
     import distributed
 
     with contextlib.ExitStack() as stack:
-        target = stack.enter_context(_local_cluster(workers)) if address == LOCAL else address
         try:
+            target = stack.enter_context(_local_cluster(workers)) if address == LOCAL else _answering(address)
             client = distributed.Client(target, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -70,6 +71,15 @@ def _connection(address: str, workers: int) -> Iterator[Any]:
                 "scheduler such as tcp://10.0.0.5:8786"
             ) from error
         yield stack.enter_context(client)
+
+
+def _answering(address: str) -> str:
+    """The address, once something answers there: a client of Dask that finds nobody leaves its event loop behind."""
+    from distributed.comm.addressing import get_address_host_port
+
+    host, port = get_address_host_port(address, strict=True)
+    socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    return address
 
 
 def _local_cluster(workers: int) -> Any:
@@ -108,7 +118,10 @@ def _translated(address: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Deaths of workers are handled here; what Dask and its event loop log about them is no news to a user."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application")]
+    import distributed
+
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == distributed.__name__]
+    loggers = [logging.getLogger(name) for name in (*names, "tornado.application")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from critattn import cluster
 from critattn.cli import main
 from critattn.errors import ClusterError, SpecError, StoreError
-from critattn.storage import Store
+from critattn.storage import JOURNAL, Store
 from critattn.sweeps import SweepSpec, run_sweep
 
 STUDY = """
@@ -58,10 +58,13 @@ def test_a_worker_killed_in_mid_sweep_costs_nothing(tmp_path, monkeypatch):
         data = run_sweep(spec, "runs/shared", executor=pool, progress=kill_one)
     assert seen == list(range(41))
     assert data.attrs["units_missing"] == 0
-    writers = {record["process"] for record in Store.open("runs/shared").journal().values()}
+    kept = Store.open("runs/shared")
+    writers = {record["process"] for record in kept.journal().values()}
     assert killed[0] in writers
     assert os.getpid() not in writers
     assert len(writers) >= 2
+    # only what was under way is computed twice
+    assert len((kept.path / JOURNAL).read_text().split()) <= 40 + 4
     serial = run_sweep(spec)
     np.testing.assert_allclose(data.self_weight, serial.self_weight, rtol=1e-12)
 
@@ -177,8 +180,9 @@ def test_a_scheduler_that_is_not_there(study, monkeypatch):
     assert [path.name for path in study.iterdir()] == ["mine.toml"]
 
 
-def test_logging_is_as_before():
-    before = logging.getLogger("distributed").level
+@pytest.mark.parametrize("name", ["distributed", "distributed.client", "tornado.application"])
+def test_logging_is_as_before(name):
+    before = logging.getLogger(name).level
     with cluster._silence():
-        assert logging.getLogger("distributed").level == logging.CRITICAL
-    assert logging.getLogger("distributed").level == before
+        assert logging.getLogger(name).level == logging.CRITICAL
+    assert logging.getLogger(name).level == before

@@ -96,6 +96,7 @@ def test_neighbouring_whole_numbers_are_not_bisected(tmp_path, known):
     assert {3, 4} <= set(done.data.d.values.tolist())
     assert done.converged
     assert done.largest_change == 1
+    assert done.reason.endswith("the threshold changes by 1 between d = 3 and 4")
 
 
 def test_the_number_of_points_is_bounded_and_said(tmp_path, known):

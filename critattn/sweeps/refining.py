@@ -74,7 +74,7 @@ class Refinement:
         points: number of points on the token axes, draws not counted.
         largest_change: largest relative change that is left between neighbours.
         converged: no gap that could be bisected exceeds the tolerance.
-        reason: a sentence where it did not converge.
+        reason: a sentence where a change above the tolerance is left.
     """
 
     spec: SweepSpec
@@ -214,15 +214,19 @@ def reuse(spec: SweepSpec, path: Path, sources: Iterable[Store]) -> int:
 def _refinement(
     spec: SweepSpec, path: Path, data: Any, *, rounds: int, found: list[Gap], tolerance: float
 ) -> Refinement:
-    largest = max(gap.change for gap in found)
+    worst = max(found, key=lambda gap: gap.change)
     wide = [gap for gap in found if gap.change > tolerance and gap.middle is not None]
     points = count_points(spec.axes)
     reason = ""
     if wide:
-        worst = max(wide, key=lambda gap: gap.change)
-        between = f"between {worst.axis} = {worst.low:g} and {worst.high:g}"
-        reason = f"no more points allowed: {points} are there; the threshold changes by {worst.change:.2g} {between}"
-    return Refinement(spec, path, data, rounds, points, largest, not wide, reason)
+        reason = f"no more points allowed: {points} are there; {_sentence(max(wide, key=lambda gap: gap.change))}"
+    elif worst.change > tolerance:
+        reason = f"nothing is left between neighbouring points; {_sentence(worst)}"
+    return Refinement(spec, path, data, rounds, points, worst.change, not wide, reason)
+
+
+def _sentence(gap: Gap) -> str:
+    return f"the threshold changes by {gap.change:.2g} between {gap.axis} = {gap.low:g} and {gap.high:g}"
 
 
 def _points_of(axes: Axes, axis: str) -> tuple[float, ...]:

@@ -180,8 +180,10 @@ def _there(spec: SweepSpec, units: list[Unit], sink: "_Memory | _OnDisk", execut
     futures: dict[Future[Any], Unit] = {executor.submit(function, placed, unit, *more): unit for unit in units}
     try:
         for future in as_completed(futures):
-            sink.keep(futures[future], future.result())
-            yield futures[future], True
+            # Let go of it: a cluster computes again what a dead worker held and somebody may still ask for.
+            unit = futures.pop(future)
+            sink.keep(unit, future.result())
+            yield unit, True
     finally:
         for future in futures:
             future.cancel()
