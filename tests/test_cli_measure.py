@@ -148,6 +148,7 @@ def test_the_reference_set_from_every_format(suffix):
     assert report["operator_norm"] == pytest.approx(0.963965088770, abs=6e-10)
 
 
+@pytest.mark.slow
 def test_residual_and_causal_reference_numbers():
     name = save_npy(oracles.sine_tokens())
     residual = found(name, *GAMMA, "--identity-weight", "1", "--attention-weight", "0.5")
@@ -160,6 +161,7 @@ def test_residual_and_causal_reference_numbers():
     assert causal["predicted_half_weight_gamma"] is None
 
 
+@pytest.mark.slow
 def test_beta_stands_for_gamma():
     name = save_npy(oracles.gaussian_tokens(0, 20, 6, 0.3))
     by_gamma, by_beta = found(name, "--gamma", "1.5"), found(name, "--beta", 1.5 * np.log(20))
@@ -169,6 +171,7 @@ def test_beta_stands_for_gamma():
         assert by_beta[key] == pytest.approx(by_gamma[key], rel=1e-9), key
 
 
+@pytest.mark.slow
 def test_length_row_has_no_single_beta():
     x = oracles.gaussian_tokens(1, 20, 6, 0.3)
     name = save_npy(x)
@@ -194,6 +197,7 @@ def test_tokens_that_are_not_normalised():
     assert report["verdict"] is None
 
 
+@pytest.mark.slow
 def test_a_sample_of_rows_has_standard_errors():
     report = found(*GENERATED, *GAMMA, "--sample-rows", "12", "--seed", "5")
     made = tokens.near_simplex(5, 40, 8, rho=0.4)
@@ -229,12 +233,14 @@ def test_the_operator_norm_of_large_tokens_is_for_the_asking(monkeypatch):
     assert found(*GENERATED, *GAMMA, "--operator-norm")["operator_norm"] > 0
 
 
+@pytest.mark.slow
 def test_float32_is_close_to_float64():
     double, single = (found(*GENERATED, "--gamma", "2", "--dtype", kind) for kind in ("float64", "float32"))
     for key in KEYS - {"schema_version"}:
         assert single[key] == pytest.approx(double[key], rel=5e-4), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-12)])
 @pytest.mark.parametrize("beta", [1e2, 1e4, 1e6])
 def test_rows_that_attend_to_themselves_alone_keep_their_gradient(dtype, tolerance, beta):
@@ -245,6 +251,7 @@ def test_rows_that_attend_to_themselves_alone_keep_their_gradient(dtype, toleran
     assert report["gradient_norm_squared"] == pytest.approx(expected, rel=tolerance)
 
 
+@pytest.mark.slow
 def test_equal_tokens_are_counted():
     x = oracles.gaussian_tokens(3, 12, 5, 0.2)
     x[3] = x[7]
@@ -256,6 +263,7 @@ def test_equal_tokens_are_counted():
     assert "self weight" in all_equal["half_weight_reason"]
 
 
+@pytest.mark.slow
 def test_the_smallest_tokens():
     one = found(save_npy(np.array([[3.0, 4.0]])), *GAMMA)
     assert (one["n"], one["beta"], one["self_weight"]) == (1, 0, 1)
@@ -289,6 +297,7 @@ def test_a_seed_beyond_64_bits_is_refused():
     assert found(*GENERATED, *GAMMA, "--seed", 2**63 - 1, "--sample-rows", 4)["n"] == 40
 
 
+@pytest.mark.slow
 def test_rows_and_tensor_choose_within_a_file():
     x = oracles.gaussian_tokens(4, 30, 5, 0.2)
     np.savez("two.npz", a=x, b=x[:3])
@@ -296,6 +305,7 @@ def test_rows_and_tensor_choose_within_a_file():
     assert part == whole
 
 
+@pytest.mark.slow
 def test_people_get_a_table_with_errors():
     text = run(*GENERATED, *GAMMA, "--sample-rows", "10").stdout
     assert "near-simplex, n = 40, d = 8, rho = 0.4" in text

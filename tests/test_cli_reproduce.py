@@ -102,6 +102,7 @@ def no_scraps(folder):
     return [name for name in files(folder) if any(part.startswith(".") for part in Path(name).parts)] == []
 
 
+@pytest.mark.slow
 def test_the_report_has_its_keys_and_files(finished):
     folder, printed, _ = finished
     out = folder / "critattn-report"
@@ -118,6 +119,7 @@ def test_the_report_has_its_keys_and_files(finished):
     assert 0 < printed["seconds"] < 300
 
 
+@pytest.mark.slow
 def test_the_thresholds_of_the_report(finished):
     records = finished[1]["thresholds"]
     kinds = {record["coordinates"]["kind"] for record in records}
@@ -130,6 +132,7 @@ def test_the_thresholds_of_the_report(finished):
             assert record["verdict"] == "agrees"
 
 
+@pytest.mark.slow
 def test_the_markdown_shows_every_row_and_figure(finished):
     folder, printed, _ = finished
     text = (folder / "critattn-report" / "report.md").read_text(encoding="utf-8")
@@ -142,6 +145,7 @@ def test_the_markdown_shows_every_row_and_figure(finished):
         assert (folder / "critattn-report" / image).is_file()
 
 
+@pytest.mark.slow
 def test_progress_goes_to_stderr(finished):
     lines = finished[2].splitlines()
     assert lines[0].startswith("[1/7] angle_ratio: ")
@@ -156,6 +160,7 @@ def quick_job(finished, place, monkeypatch):
     return place
 
 
+@pytest.mark.slow
 def test_a_second_run_computes_nothing_again(finished, quick_job, monkeypatch):
     thresholds_of_curves = []
     real = evaluation.evaluate
@@ -193,6 +198,7 @@ def full_job(quick_job, monkeypatch):
     monkeypatch.setattr(sweeps, "store_path", lambda name, **how: Path("runs") / f"{name}-quick")
 
 
+@pytest.mark.slow
 def test_a_row_that_disagrees_is_shown_as_such(quick_job, monkeypatch):
     from critattn import comparison
 
@@ -206,6 +212,7 @@ def test_a_row_that_disagrees_is_shown_as_such(quick_job, monkeypatch):
     assert sum(record["verdict"] == "disagrees" for record in records) == len(shown)
 
 
+@pytest.mark.slow
 def test_the_last_lines_are_the_table_of_thresholds(quick_job):
     lines = [line for line in run("-q").stdout.splitlines() if line.strip()]
     heading = next(index for index, line in enumerate(lines) if "measured" in line and "verdict" in line)
@@ -213,10 +220,12 @@ def test_the_last_lines_are_the_table_of_thresholds(quick_job):
     assert any("Finite-size scaling" in line for line in lines[:heading])
 
 
+@pytest.mark.slow
 def test_seed_and_dtype_are_part_of_the_study(quick_job):
     refused("--seed", "5", parts=["runs/angle_ratio-quick", "seed was 0, is 5", "--store"])
 
 
+@pytest.mark.slow
 def test_without_the_package_of_real_tokens_a_note_says_so(full_job, monkeypatch):
     monkeypatch.setattr(module, "REAL_PACKAGE", "no_such_package")
     result = json.loads(run("--full", "--json").stdout)
@@ -245,6 +254,7 @@ def test_wrong_input_is_one_line_before_any_work(place, monkeypatch, args, parts
     assert files(place) == ["file"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(small, tmp_path):
     begun = start(small, tmp_path, "reproduce", "--out", "my report", "--store", "s")
     wait_for(lambda: list(tmp_path.glob("s/*/estimates/c/*")), begun)
@@ -258,6 +268,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(small, tmp_path):
     assert no_scraps(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_nothing_half_written(small, tmp_path):
     begun = start(small, tmp_path, "reproduce")
     wait_for(lambda: list(tmp_path.glob("runs/*/estimates/c/*")), begun)

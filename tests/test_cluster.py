@@ -43,6 +43,7 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_mid_sweep_costs_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spec, killed, seen = spec_of(40), [], []
@@ -168,6 +169,7 @@ def test_without_dask_the_extra_is_named(study, monkeypatch):
     assert [path.name for path in study.iterdir()] == ["mine.toml"]
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there(study, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
     with socket.socket() as free:

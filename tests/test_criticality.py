@@ -305,6 +305,7 @@ def test_wrong_scale_collapses_worse():
     assert not wrong.converged or wrong.quality > 100 * right.quality
 
 
+@pytest.mark.slow
 def test_collapse_coverage():
     control, sigma = np.linspace(1, 3, 33), 0.01
     rng, runs, values = np.random.default_rng(0), [], simplex_curves(control, 0.5)

@@ -63,6 +63,7 @@ def test_every_figure_has_a_study_and_a_title(name):
     assert module.TITLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_text_is_legible_and_inside_the_figure(figures, name):
     figure = figures[name]
@@ -81,6 +82,7 @@ def test_text_is_legible_and_inside_the_figure(figures, name):
     assert outside == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_axis_labels_do_not_overlap(figures, name):
     figure = figures[name]
@@ -94,6 +96,7 @@ def test_axis_labels_do_not_overlap(figures, name):
         assert not any(box.overlaps(other) for other in boxes[index + 1 :]), labels[index].get_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_axes_are_labelled(figures, name):
     labelled = panels(figures[name])
@@ -105,6 +108,7 @@ def test_axes_are_labelled(figures, name):
         assert any("$" in other.get_ylabel() or "cos" in other.get_ylabel() for other in shared_y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_captions_say_what_was_done(datasets, name):
     module, data = rooms.load("figures", name), datasets[study_of(name)]
@@ -119,6 +123,7 @@ def test_captions_say_what_was_done(datasets, name):
         assert "deterministic" in caption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_the_same_twice(datasets, name, tmp_path):
     module, data = rooms.load("figures", name), datasets[study_of(name)]
@@ -132,6 +137,7 @@ def test_files_are_the_same_twice(datasets, name, tmp_path):
     assert made[0] == made[1]
 
 
+@pytest.mark.slow
 def test_order_parameters_have_the_closed_form_under_every_point(datasets):
     module, data = rooms.load("figures", "order_parameters"), datasets["order_parameters"]
     rho, gamma = data["rho"].item(), data["gamma"].values
@@ -141,6 +147,7 @@ def test_order_parameters_have_the_closed_form_under_every_point(datasets):
             np.testing.assert_allclose(simulated, closed_form(gamma, rho, np.log(n)), rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_critical_line_of_the_maps_is_the_one_of_theory(figures):
     for name in ("angle_ratio", "gradient_norm"):
         for axes in [panel for panel in panels(figures[name]) if panel.get_label() != "<colorbar>"]:
@@ -170,6 +177,7 @@ def stored(command):
     return put
 
 
+@pytest.mark.slow
 def test_command_draws_from_the_store(command, stored, tmp_path):
     stored("depth", quick=True)
     done = command("depth", "--out", "drawn", "--format", "svg", "--json")
@@ -181,6 +189,7 @@ def test_command_draws_from_the_store(command, stored, tmp_path):
     assert figure["data_sha256"] in (tmp_path / "drawn" / "depth.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_full_data_are_preferred(command, stored):
     stored("depth", quick=True)
     stored("depth", quick=False)
@@ -198,6 +207,7 @@ def test_missing_data_name_the_command_that_makes_them(command, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_deleted_data_give_a_clear_error(command, stored):
     path = stored("depth", quick=True)
     for chunk in (path / "estimates" / "c").rglob("*"):
@@ -216,6 +226,7 @@ def test_run_makes_what_is_missing(command, tmp_path):
     assert (tmp_path / "runs" / "depth-quick" / "zarr.json").is_file()
 
 
+@pytest.mark.slow
 def test_without_names_what_is_there_is_drawn_and_what_is_not_is_named(command, stored):
     stored("order_parameters", quick=True)
     done = command("--format", "svg", "--json")
@@ -237,6 +248,7 @@ def test_bad_input_is_one_line_and_exit_2(command, arguments, hint):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_cannot_be_made_is_one_line(command, stored, tmp_path):
     stored("depth", quick=True)
     (tmp_path / "taken").write_text("")

@@ -134,6 +134,7 @@ def test_same_figure_gives_same_bytes(tmp_path):
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
 
 
+@pytest.mark.slow
 def test_same_bytes_whatever_the_hash_seed(tmp_path):
     code = (
         "import sys; from pathlib import Path; from critattn import plotting\n"

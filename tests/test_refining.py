@@ -263,6 +263,7 @@ def test_an_interrupted_refinement_goes_on_to_the_same_data(place, known, monkey
     assert np.array_equal(left, right, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_real_threshold_is_refined_and_reused_bit_for_bit(tmp_path):
     axes = {"n": [32], "d": [8, 64], "rho": [0.5], "replicates": 2}
     made = {"observables": ["half_weight"], "tokens": {"kind": "near-simplex", "fix_common": True}, "axes": axes}

@@ -263,6 +263,7 @@ def test_ctrl_c_keeps_the_unit_in_hand(tmp_path, monkeypatch):
     assert run_sweep(spec_of(), tmp_path / "s").attrs["units_missing"] == 0
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     made = table(axes={**SMALL, "replicates": 6})
     code = (

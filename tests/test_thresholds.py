@@ -123,7 +123,7 @@ def median_root(x):
     return np.median(thresholds.row_half_weights(x))
 
 
-@pytest.mark.parametrize("d", [32, 64])
+@pytest.mark.parametrize("d", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_uniform_sphere_predictor_against_simulation(d):
     value, error = over_draws(mean_root, 2048, d, 0.0, 4)
     assert error < 0.001 * value
@@ -154,6 +154,7 @@ def test_common_direction_predictor_against_many_draws(n, d, draws, locate, pred
     assert value == pytest.approx(predict(0.5, np.log(n), d), rel=0.005)
 
 
+@pytest.mark.slow
 def test_gradient_norm_predictor_at_rho_0():
     # (4.11) is always low, by up to 2.7 % at d >= 24; here (d, beta) = (64, 8), n = 2000
     n, d, beta = 2000, 64, 8.0
