@@ -1,5 +1,6 @@
 """What people would use instead, written as they would write it."""
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +12,16 @@ import numpy as np
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
+def _torch() -> Any:
+    """The module, by name: it is an extra, and nothing else of the package knows it."""
+    return importlib.import_module("torch")
+
+
 def sdpa(vectors: np.ndarray, beta: float, calls: int) -> Callable[[], Any] | None:
     """`calls` calls of torch's scaled_dot_product_attention on the tokens; None without torch."""
     if not HAS_TORCH:
         return None
-    import torch
-
+    torch = _torch()
     tokens = torch.from_numpy(np.ascontiguousarray(vectors))[None, None]
     attend = torch.nn.functional.scaled_dot_product_attention
 
@@ -63,8 +68,7 @@ def gemm(rows: int, inner: int, columns: int) -> Callable[[], Any]:
     rng = np.random.default_rng(0)
     left, right = (rng.standard_normal(shape, dtype=np.float32) for shape in ((rows, inner), (inner, columns)))
     if HAS_TORCH:
-        import torch
-
+        torch = _torch()
         first, second = torch.from_numpy(left), torch.from_numpy(right)
         return lambda: first @ second
     product, one, two = jax.jit(jnp.matmul), jnp.asarray(left), jnp.asarray(right)
@@ -75,8 +79,7 @@ def exponentials(count: int) -> Callable[[], Any]:
     """float32 exponentials of `count` numbers, in torch where it is there, else in JAX."""
     numbers = np.random.default_rng(0).standard_normal(count, dtype=np.float32)
     if HAS_TORCH:
-        import torch
-
+        torch = _torch()
         tensor = torch.from_numpy(numbers)
         return lambda: torch.exp(tensor)
     exponential, array = jax.jit(jnp.exp), jnp.asarray(numbers)
