@@ -334,3 +334,22 @@ def test_an_interrupt_is_neither_lost_nor_shown_wherever_it_strikes(tmp_path, wh
     )
     assert done.returncode == 130, done.stderr
     assert done.stderr.strip() == "Interrupted. To go on: the same command starts again"
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("args", [["studies"], ["--version"], ["solve", "random-energy", "--n", "64", "--beta", "1"]])
+def test_a_full_disk_behind_stdout_is_one_line(buffered, args):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from critattn.cli import main; main()", *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "No space left" in line

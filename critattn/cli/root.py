@@ -5,6 +5,7 @@ import contextlib
 import errno
 import io
 import logging
+import os
 import signal
 import sys
 import threading
@@ -35,7 +36,21 @@ class Root(Group):
         with warnings.catch_warnings(), _logging(settings), _kept_interrupts(), _Guard(settings) as guard:
             warnings.showwarning = _shown_by(settings)
             guard.code = super().main(*args, **how) or DONE
-        sys.exit(guard.code)
+        sys.exit(_after_flush(guard.code, settings))
+
+
+def _after_flush(code: Any, settings: Settings) -> Any:
+    """The exit code once stdout has been written out; a disk that is full then is reported here, and only once."""
+    if sys.stdout is None:
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # the interpreter flushes what is left once more at its end: let it go nowhere
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return report(error, settings) if code == DONE else code
+    return code
 
 
 def _replace_what_cannot_be_shown() -> None:
