@@ -2,20 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from critattn import gradient, observables, streaming
-from critattn.attention import MEMORY_BYTES, Attention, block_rows, map_row_blocks
-from critattn.blocks import OutputBlock, PairBlock, RowBlock, Sample
+from critattn import gradient, kernels, observables, streaming
+from critattn.attention import MEMORY_BYTES, Attention, block_rows
+from critattn.blocks import Sample
 from critattn.errors import DomainError
 from critattn.observables import Observable
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
-from critattn.tokens import RandomScores, Tokens, TokenStream, check_norms, from_array, normalise
+from critattn.tokens import RandomScores, Tokens, TokenStream, check_norms, from_array
 
 DEFAULT = (
     "angle_ratio",
@@ -31,7 +30,6 @@ DEFAULT = (
     "gradient_norm_squared",
     "gradient_norm",
 )
-EQUAL_ULPS = 8
 Source = Tokens | RandomScores | TokenStream
 
 
@@ -273,7 +271,7 @@ class _Job:
                 # directions do not depend on a common factor, which may be beyond the dtype
                 largest = max(abs(self.identity_weight), abs(self.attention_weight)) or 1.0
                 mixing = (self.identity_weight / largest, self.attention_weight / largest)
-                rows |= _output_pass(
+                rows |= kernels.output_pass(
                     _vectors_of(source, positions),
                     outputs,
                     mixing,
@@ -326,81 +324,10 @@ def _rows_of(
 ) -> tuple[dict[str, dict[str, Array]], Array | None]:
     if isinstance(source, TokenStream):
         return streaming.stream_pass(layers, source, streaming.sampled(source, positions), chosen=chosen)
-    return _row_pass(layers, source, jnp.asarray(positions), chosen=chosen, rows=rows, outputs=outputs)
+    return kernels.row_pass(layers, source, jnp.asarray(positions), chosen=chosen, rows=rows, outputs=outputs)
 
 
 def _vectors_of(source: Tokens | TokenStream, positions: np.ndarray) -> Array:
     if isinstance(source, TokenStream):
         return streaming.sampled(source, positions)
     return jnp.asarray(source.vectors)[positions]
-
-
-@partial(jax.jit, static_argnames=("chosen", "rows", "outputs"))
-def _row_pass(
-    layers: Attention,
-    source: Tokens | RandomScores,
-    positions: Array,
-    *,
-    chosen: tuple[Observable, ...],
-    rows: int,
-    outputs: bool,
-) -> tuple[dict[str, dict[str, Array]], Array | None]:
-    """Row observables {name: {key: (batch, m)}} and, where asked, attention outputs (batch, m, d)."""
-
-    def block(where: Array) -> tuple[dict[str, dict[str, Array]], Array | None]:
-        scores = source.score_rows(where)
-
-        def one(attention: Attention) -> tuple[dict[str, dict[str, Array]], Array | None]:
-            view = RowBlock(attention, attention.context(where, source.n, source.d), scores, extremes)
-            mixed = view.outputs(source.inputs()) if outputs and isinstance(source, Tokens) else None
-            return {o.name: o.row(view) for o in chosen}, mixed
-
-        first = jax.tree_util.tree_map(lambda leaf: leaf[0], layers)
-        extremes = _extremes(scores, first.allowed(first.context(where, source.n, source.d)))
-        return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, layers))
-
-    joined = map_row_blocks(block, positions, rows)
-    return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), joined)
-
-
-def _extremes(scores: Array, allowed: Array | None) -> tuple[Array, Array]:
-    """Smallest and largest allowed score of each row, (rows,) each."""
-    if allowed is None:
-        return jnp.min(scores, axis=1), jnp.max(scores, axis=1)
-    low, high = jnp.where(allowed, scores, jnp.inf), jnp.where(allowed, scores, -jnp.inf)
-    return jnp.min(low, axis=1), jnp.max(high, axis=1)
-
-
-@partial(jax.jit, static_argnames=("chosen", "rows"))
-def _output_pass(
-    vectors: Array,
-    outputs: Array,
-    mixing: tuple[float, float],
-    *,
-    chosen: tuple[tuple[Observable, ...], tuple[Observable, ...]],
-    rows: int,
-) -> dict[str, dict[str, Array]]:
-    """Observables of outputs, and of pairs, {name: {key: (batch, m)}} among the m sampled tokens."""
-    identity_weight, attention_weight = mixing
-    of_outputs, of_pairs = chosen
-    units = normalise(vectors)
-
-    def one(mixed: Array) -> dict[str, dict[str, Array]]:
-        moved = normalise(identity_weight * vectors + attention_weight * mixed)
-        view = OutputBlock(units, moved, jnp.sum(units, axis=0), jnp.sum(moved, axis=0), units.shape[0])
-        found = {o.name: o.row(view) for o in of_outputs}
-        return found | (_pairs(units, moved, of_pairs, rows) if of_pairs else {})
-
-    return jax.lax.map(one, outputs)
-
-
-def _pairs(units: Array, moved: Array, chosen: tuple[Observable, ...], rows: int) -> dict[str, dict[str, Array]]:
-    tolerance = EQUAL_ULPS * jnp.finfo(units.dtype).eps
-
-    def block(where: Array) -> dict[str, dict[str, Array]]:
-        cosines = units[where] @ units.T
-        other = where[:, None] != jnp.arange(units.shape[0])[None, :]
-        view = PairBlock(cosines, moved[where] @ moved.T, other, other & (1 - cosines > tolerance))
-        return {o.name: o.row(view) for o in chosen}
-
-    return map_row_blocks(block, jnp.arange(units.shape[0]), rows)

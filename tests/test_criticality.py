@@ -91,7 +91,9 @@ def test_failures_are_data(curve, options, words):
 
 
 def test_direction_picks_one_of_two_crossings():
-    hump = lambda x: Estimate(float(np.exp(-((x - 2) ** 2))))  # noqa: E731
+    def hump(x):
+        return Estimate(float(np.exp(-((x - 2) ** 2))))
+
     assert not cr.find_crossing(hump, bracket=(0, 4)).converged
     width = np.sqrt(np.log(2))
     assert cr.find_crossing(hump, bracket=(0, 4), increasing=True).critical == pytest.approx(2 - width)

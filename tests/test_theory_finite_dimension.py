@@ -253,7 +253,10 @@ def simulate(n, d, rho, *, draws, reduce=np.mean):
     for _ in range(draws):
         cosines = draw_cosines(rng, n, d, rho)
         np.fill_diagonal(cosines, 1.0)
-        excess = lambda gamma, scores=cosines: reduce(self_weights(scores, gamma)) - 0.5  # noqa: E731
+
+        def excess(gamma, scores=cosines):
+            return reduce(self_weights(scores, gamma)) - 0.5
+
         roots.append(optimize.brentq(excess, 0.3 / (1 - rho), 20 / (1 - rho), xtol=1e-5))
     return np.mean(roots), np.std(roots, ddof=1) / np.sqrt(draws)
 
@@ -292,5 +295,8 @@ def test_row_bounds_hold_for_every_row():
     low, high = fd.row_bounds(others.min(axis=1), others.max(axis=1), np.log(64))
     np.fill_diagonal(cosines, 1.0)
     for row in range(64):
-        weight = lambda gamma, row=row: self_weights(cosines, gamma)[row] - 0.5  # noqa: E731
+
+        def weight(gamma, row=row):
+            return self_weights(cosines, gamma)[row] - 0.5
+
         assert weight(low[row] * (1 - 1e-9)) <= 0 <= weight(high[row] * (1 + 1e-9))
