@@ -263,7 +263,6 @@ def test_export_to_csv(store, tmp_path):
 
 
 def test_export_to_netcdf(store, tmp_path):
-    pytest.importorskip("h5netcdf")
     data = fill(store).read()
     file = datasets.export(data, tmp_path / "out.nc")
     with xr.open_dataset(file, engine="h5netcdf") as again:
