@@ -14,6 +14,8 @@ from critattn.tokens import Tokens, normalise
 
 MEMORY_BYTES = 256_000_000
 LIVE_ARRAYS = 16
+# one (rows, n) array of a block: what several passes over it find again in the cache of a core
+CACHE_BYTES = 4 << 20
 T = TypeVar("T")
 X = TypeVar("X", Tokens, jax.Array)
 
@@ -163,8 +165,8 @@ def attention_weights(attention: Attention, scores: Array, context: RowContext |
 
 
 def block_rows(n: int, itemsize: int, memory_bytes: int = MEMORY_BYTES) -> int:
-    """Rows in a block, a multiple of 64, such that about 16 (rows, n) arrays fit the budget."""
-    return max(64, memory_bytes // (LIVE_ARRAYS * itemsize * n) // 64 * 64)
+    """Rows in a block, a multiple of 64: about 16 (rows, n) arrays fit the budget, and one of them the cache."""
+    return max(64, min(memory_bytes // LIVE_ARRAYS, CACHE_BYTES) // (itemsize * n) // 64 * 64)
 
 
 def map_row_blocks(function: Callable[[Array], T], positions: Array, block_rows: int) -> T:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+import jax
 import jax.numpy as jnp
 
 from critattn.attention import Attention
@@ -49,7 +50,9 @@ class RowBlock:
         if make is None:
             return Masses(self.weights, jnp.log(jnp.where(self.weights > 0, self.weights, 1)))
         shift = self.attention.logit_bound(self.scores, self.context, self.extremes)
-        return make(self.logits, where=self.attention.allowed(self.context), shift=shift)
+        values, logs = make(self.logits, where=self.attention.allowed(self.context), shift=shift)
+        # kept from being fused into each of the sums below, which would take the exponentials anew
+        return Masses(jax.lax.optimization_barrier(values), logs)
 
     @cached_property
     def total(self) -> Array:

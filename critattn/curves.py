@@ -1,7 +1,7 @@
 """Curves of observables along gamma on given tokens: continued from few measurements, then known everywhere."""
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,39 +98,48 @@ def split(layer: Layer, chosen: Iterable[Observable]) -> tuple[tuple[Observable,
     return tuple(o for o in listed if smooth and o.analytic), tuple(o for o in listed if not (smooth and o.analytic))
 
 
-def evaluator(layer: Layer, source: Source, chosen: Iterable[Observable], **how: Any) -> continuation.Evaluate:
+@dataclass(frozen=True)
+class Evaluator:
     """What a continuation evaluates: gammas (k,) to a value of each observable, and `<name>_se` where it has one.
 
-    Args:
+    Attributes:
         layer: maps gammas to a batch of layers.
         source: the tokens or scores.
         chosen: the observables.
-        **how: options of `measure_batch`.
+        how: options of `measure_batch`.
     """
-    width = PADDED_TO if source.n <= PADDED_N else None
-    return partial(_measured, layer=layer, source=source, chosen=tuple(chosen), how=how, width=width)
+
+    layer: Layer
+    source: Source
+    chosen: tuple[Observable, ...]
+    how: Mapping[str, Any]
+
+    def only(self, names: Iterable[str]) -> "Evaluator":
+        """The same for some of the curves; all where n is so small that compiling anew costs more than measuring."""
+        wanted = {name.removesuffix(ERROR_SUFFIX) for name in names} | set(names)
+        small = self.source.n <= PADDED_N
+        return self if small else replace(self, chosen=tuple(o for o in self.chosen if o.name in wanted))
+
+    def __call__(self, gammas: np.ndarray) -> dict[str, np.ndarray]:
+        """Values (k,) by name."""
+        size = len(gammas)
+        batches = [gammas]
+        if self.source.n <= PADDED_N:
+            filled = np.resize(gammas, -(-size // PADDED_TO) * PADDED_TO)
+            batches = np.split(filled, len(filled) // PADDED_TO)
+        measured = [measure_batch(self.layer(batch), self.source, self.chosen, **self.how) for batch in batches]
+        found: dict[str, np.ndarray] = {}
+        for o in self.chosen:
+            found[o.name] = np.concatenate([part[o.name].value for part in measured])[:size]
+            errors = [part[o.name].standard_error for part in measured]
+            if all(error is not None for error in errors):
+                found[f"{o.name}{ERROR_SUFFIX}"] = np.concatenate([np.asarray(error) for error in errors])[:size]
+        return found
 
 
-def _measured(
-    gammas: np.ndarray,
-    *,
-    layer: Layer,
-    source: Source,
-    chosen: tuple[Observable, ...],
-    how: Mapping[str, Any],
-    width: int | None,
-) -> dict[str, np.ndarray]:
-    size = len(gammas)
-    filled = gammas if width is None else np.resize(gammas, -(-size // width) * width)
-    batches = [filled] if width is None else np.split(filled, len(filled) // width)
-    measured = [measure_batch(layer(batch), source, chosen, **how) for batch in batches]
-    found: dict[str, np.ndarray] = {}
-    for o in chosen:
-        found[o.name] = np.concatenate([part[o.name].value for part in measured])[:size]
-        errors = [part[o.name].standard_error for part in measured]
-        if all(error is not None for error in errors):
-            found[f"{o.name}{ERROR_SUFFIX}"] = np.concatenate([np.asarray(error) for error in errors])[:size]
-    return found
+def evaluator(layer: Layer, source: Source, chosen: Iterable[Observable], **how: Any) -> Evaluator:
+    """What a continuation evaluates, with the options of `measure_batch`."""
+    return Evaluator(layer, source, tuple(chosen), how)
 
 
 def _joined(parts: list[Curves], names: list[str]) -> Curves:

@@ -1,7 +1,7 @@
 """What a continued curve can do, and what every route to one shares."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,36 +154,55 @@ def checked_tolerance(tolerance: float | None, dtype: str) -> float:
 
 
 class Evaluated:
-    """Everything that has been evaluated so far, ascending in the parameter.
+    """Everything that has been evaluated so far, for each curve ascending in the parameter.
 
     Attributes:
-        nodes: (k,) parameters.
-        values: name to (k,) float64 values.
+        nodes: (k,) parameters at which some curve was evaluated.
+        values: name to (k,) float64 values; fewer for a curve that was left out on the way, see `at`.
     """
 
     def __init__(self, evaluate: Evaluate) -> None:
         self.evaluate = evaluate
         self.nodes = np.empty(0)
         self.values: dict[str, np.ndarray] = {}
+        self._where: dict[str, np.ndarray] = {}
 
-    def add(self, nodes: np.ndarray) -> None:
-        """Evaluate new nodes, all at once, and file them.
+    def add(self, nodes: np.ndarray, names: Sequence[str] | None = None) -> None:
+        """Evaluate what is new among these nodes, all at once, and file it.
+
+        Args:
+            nodes: (k,) parameters.
+            names: the curves that need them; all by default.
 
         Raises:
             DomainError: where names or shapes are not what they should be.
         """
-        found = {name: np.asarray(values, dtype=float) for name, values in self.evaluate(nodes).items()}
-        if not found or (self.values and list(found) != list(self.values)):
-            raise DomainError(
-                f"evaluate: gives the curves {list(found)}; expected {list(self.values) or 'at least one'}"
-            )
+        kept = list(self.values) if names is None else list(names)
+        known = [set(self._where[name].tolist()) for name in kept]
+        new = nodes[[not known or any(node not in seen for seen in known) for node in nodes.tolist()]]
+        if not new.size:
+            return
+        narrow = getattr(self.evaluate, "only", None)
+        evaluate = self.evaluate if narrow is None or kept == list(self.values) else narrow(kept)
+        found = {name: np.asarray(values, dtype=float) for name, values in evaluate(new).items()}
+        if not found or not set(kept) <= set(found) or (names is None and kept and list(found) != kept):
+            raise DomainError(f"evaluate: gives the curves {list(found)}; expected {kept or 'at least one'}")
         for name, values in found.items():
-            if values.shape != nodes.shape:
-                raise DomainError(f"evaluate: {name!r} has shape {values.shape}; expected {nodes.shape}, one a node")
-        order = np.argsort(joined := np.concatenate([self.nodes, nodes]), kind="stable")
-        before = self.values or dict.fromkeys(found, np.empty(0))
-        self.values = {name: np.concatenate([before[name], found[name]])[order] for name in found}
-        self.nodes = joined[order]
+            if values.shape != new.shape:
+                raise DomainError(f"evaluate: {name!r} has shape {values.shape}; expected {new.shape}, one a node")
+        for name in kept or found:
+            self._file(name, new, found[name])
+        self.nodes = np.union1d(self.nodes, new)
+
+    def _file(self, name: str, nodes: np.ndarray, values: np.ndarray) -> None:
+        empty = np.empty(0)
+        where = np.concatenate([self._where.get(name, empty), nodes])
+        self._where[name], first = np.unique(where, return_index=True)
+        self.values[name] = np.concatenate([self.values.get(name, empty), values])[first]
+
+    def at(self, name: str, nodes: np.ndarray) -> np.ndarray:
+        """Values of a curve at nodes where it was evaluated, (k,)."""
+        return self.values[name][np.searchsorted(self._where[name], nodes)]
 
 
 def not_finite(nodes: np.ndarray, values: np.ndarray) -> str:

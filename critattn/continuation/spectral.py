@@ -5,7 +5,7 @@ estimate and says how fast it falls.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,14 @@ PLATEAU_ULPS = 1000.0
 PREFERENCE = 0.5
 # how far beyond its nodes a curve may be predicted to need more before it is given up
 PATIENCE = 1.25
+# an estimate that is too large by at most this factor is checked at every second of the nodes that would come next,
+# unless nodes or digits are so few that the error may be large between two checks only
+NEARLY = 10.0
+CHECKED_COUNT = 33
+CHECKED_TOLERANCE = 1e-4
+CHECK_SPACING = 2
+# between two of these checks the error is larger than at them by less than this, calibrated in the tests
+CHECK_SAFETY = 1.5
 
 
 @dataclass(frozen=True)
@@ -126,13 +134,19 @@ def continue_curves(
     judge = _Judge(ends, limit, float(np.finfo(dtype).eps), counts[-1], ranges or {}, tolerances or {})
     seen = Evaluated(evaluate)
     curves: dict[str, ChebyshevCurve] = {}
+    unsettled: list[str] | None = None
     for count in counts[1:]:
-        seen.add(judge.nodes(count)[1::2] if curves else judge.nodes(count))
-        verdicts = {name: judge.verdict(name, seen.nodes, values) for name, values in seen.values.items()}
-        curves = {name: curve for name, (curve, _) in verdicts.items()}
-        if all(done for _, done in verdicts.values()):
+        seen.add(judge.nodes(count), unsettled)
+        verdicts = {name: judge.verdict(name, seen, count) for name in unsettled or seen.values}
+        verdicts |= judge.checked(verdicts, seen, count)
+        curves |= {name: curve for name, (curve, _) in verdicts.items()}
+        unsettled = [name for name, (_, done) in verdicts.items() if not done]
+        if not unsettled:
             break
-    return Curves(curves, interval=ends, nodes=seen.nodes)
+    return Curves({name: curves[name] for name in seen.values}, interval=ends, nodes=seen.nodes)
+
+
+Verdict = tuple[ChebyshevCurve, bool]
 
 
 @dataclass(frozen=True)
@@ -152,8 +166,23 @@ class _Judge:
         found[[0, -1]] = low, high
         return found
 
-    def verdict(self, name: str, nodes: np.ndarray, values: np.ndarray) -> tuple[ChebyshevCurve, bool]:
-        """The curve, and whether more nodes are of no use."""
+    def target(self, name: str, values: np.ndarray) -> float:
+        """The error allowed."""
+        wanted = self.allowed(name) * self.range(name, values)
+        return max(wanted, ROUNDING_ULPS * self.eps * float(np.max(np.abs(values))))
+
+    def range(self, name: str, values: np.ndarray) -> float:
+        """What the error is a fraction of."""
+        return self.ranges.get(name, float(np.ptp(values)))
+
+    def allowed(self, name: str) -> float:
+        """The error allowed, as a fraction of the range."""
+        return self.tolerances.get(name, self.tolerance)
+
+    def verdict(self, name: str, seen: Evaluated, count: int) -> Verdict:
+        """The curve through the first `count` nodes, and whether more nodes are of no use."""
+        nodes = self.nodes(count)
+        values = seen.at(name, nodes)
         bad = not_finite(nodes, values)
         if bad:
             return ChebyshevCurve(name, self.interval, nodes, values, float("inf"), False, f"{name}: {bad}"), True
@@ -161,15 +190,35 @@ class _Judge:
         if np.all(values > 0):
             logarithm = _Fit.of(values, "log", self.eps)
             fit = logarithm if logarithm.error < PREFERENCE * fit.error else fit
-        scale = self.ranges.get(name, float(np.ptp(values)))
-        tolerance = self.tolerances.get(name, self.tolerance)
-        target = max(tolerance * scale, ROUNDING_ULPS * self.eps * float(np.max(np.abs(values))))
-        reason = "" if fit.error <= target else self._reason(fit, target, len(nodes))
+        target = self.target(name, values)
+        reason = "" if fit.error <= target else self._reason(fit, target, count)
         said = f"{name}: {reason}" if reason else ""
         curve = ChebyshevCurve(
             name, self.interval, nodes, values, fit.error, fit.error <= target, said, variable=fit.variable
         )
-        return curve, fit.error <= target or fit.plateau or self._hopeless(fit, target, len(nodes))
+        return curve, fit.error <= target or fit.plateau or self._hopeless(fit, target, count)
+
+    def checked(self, verdicts: Mapping[str, Verdict], seen: Evaluated, count: int) -> dict[str, Verdict]:
+        """Verdicts on curves that nearly made it, from the error measured at some of the next nodes."""
+        nearly = [
+            name
+            for name, (curve, done) in verdicts.items()
+            if not done
+            and self.allowed(name) <= CHECKED_TOLERANCE
+            and curve.error <= NEARLY * self.target(name, curve.values)
+        ]
+        if not nearly or count < CHECKED_COUNT or 2 * count - 1 > MAX_NODES:
+            return {}
+        # the error of an interpolant is largest half-way, in angle, between its nodes: where the next ones would be
+        where = self.nodes(2 * count - 1)[1::2][::CHECK_SPACING]
+        seen.add(where, nearly)
+        found: dict[str, Verdict] = {}
+        for name in nearly:
+            curve = verdicts[name][0]
+            error = CHECK_SAFETY * float(np.max(np.abs(curve(where) - seen.at(name, where))))
+            if error <= self.allowed(name) * self.range(name, curve.values):
+                found[name] = replace(curve, error=error, converged=True, reason=""), True
+        return found
 
     def _reason(self, fit: "_Fit", target: float, count: int) -> str:
         if fit.plateau:
