@@ -1,11 +1,13 @@
 """One attention layer: scores to weights to outputs, dense or in blocks of rows, and its repetition in depth."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from critattn.errors import DomainError, SpecError
 from critattn.normalisers import Softmax
@@ -169,7 +171,7 @@ def block_rows(n: int, itemsize: int, memory_bytes: int = MEMORY_BYTES) -> int:
     return max(64, min(memory_bytes // LIVE_ARRAYS, CACHE_BYTES) // (itemsize * n) // 64 * 64)
 
 
-def map_row_blocks(function: Callable[[Array], T], positions: Array, block_rows: int) -> T:
+def map_row_blocks(function: Callable[[Array], T], positions: Array, block_rows: int, *, devices: int = 1) -> T:
     """Apply a function of row positions block by block and join the results along their first axis.
 
     The last block is filled up with repetitions of its last row, which are cut off again.
@@ -178,14 +180,38 @@ def map_row_blocks(function: Callable[[Array], T], positions: Array, block_rows:
         function: maps positions (block_rows,) to a pytree of arrays with leading axis block_rows.
         positions: (rows,) integers.
         block_rows: rows in a block.
+        devices: local devices among which the rows are divided.
     """
     rows = positions.shape[0]
+    if devices > 1:
+        share = -(-rows // devices)
+        filled = positions[np.minimum(np.arange(share * devices), rows - 1)]
+        results = on_devices(partial(map_row_blocks, function, block_rows=block_rows), filled, devices)
+        return jax.tree_util.tree_map(lambda x: x[:rows], results)
     if rows <= block_rows:
         return function(positions)
     blocks = -(-rows // block_rows)
     order = np.minimum(np.arange(blocks * block_rows), rows - 1).reshape(blocks, block_rows)
     results = jax.lax.map(function, positions[order])
     return jax.tree_util.tree_map(lambda x: x.reshape(-1, *x.shape[2:])[:rows], results)
+
+
+def on_devices(function: Callable[..., T], items: Array, devices: int, *shared: Any) -> T:
+    """Give each local device its share of the items and join the results along their first axis.
+
+    Args:
+        function: maps items (share, ...) and the shared arrays to a pytree of arrays.
+        items: (share * devices, ...).
+        devices: number of local devices.
+        *shared: pytrees of arrays that every device has a copy of; so is what the function closes over, which must
+            not be divided among devices already.
+    """
+    if devices == 1:
+        return function(items, *shared)
+    mesh = Mesh(np.array(jax.local_devices()[:devices]), ("rows",))
+    split = PartitionSpec("rows")
+    specs = (split, *(PartitionSpec() for _ in shared))
+    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)(items, *shared)
 
 
 def attend(attention: Attention, queries: Array, keys: Array, values: Array, *, block_rows: int | None = None) -> Array:

@@ -119,19 +119,40 @@ class OutputBlock:
 
 @pytree()
 class PairBlock:
-    """Cosines of a block of tokens with all (sampled) tokens, before and after the layer.
+    """Pairs of a block of tokens with another one, before and after the layer: observables are sums over these pairs.
 
     Attributes:
-        cosines: (rows, m) before.
-        output_cosines: (rows, m) after.
-        other: (rows, m) False on the token itself.
-        distinct: (rows, m) False on the token itself and where two tokens have the same direction to rounding.
+        cosines: (rows, keys) before.
+        row_spread: (rows, d) unit vectors after the layer, less a vector common to all.
+        key_spread: (keys, d) the same of the keys.
+        other: (rows, keys) False on the token itself.
+        distinct: (rows, keys) False on the token itself and where two tokens have the same direction to rounding.
     """
 
     cosines: Array
-    output_cosines: Array
+    row_spread: Array
+    key_spread: Array
     other: Array
     distinct: Array
+
+    @property
+    def output_cosines(self) -> Array:
+        """Cosines after the layer, (rows, keys)."""
+        mine, theirs = (jnp.sum(spread**2, axis=1) for spread in (self.row_spread, self.key_spread))
+        return 1 - (mine[:, None] + theirs) / 2 + self.row_spread @ self.key_spread.T
+
+    def weighted_angles(self, weights: Array) -> Array:
+        """`sum_j w_ij (1 - c'_ij)` for cosines c' after the layer, (rows,), by a product of w with vectors alone.
+
+        With unit vectors y' less a common one, z, `1 - c'_ij = (|z_i|^2 + |z_j|^2)/2 - z_i.z_j`.
+
+        Args:
+            weights: w, (rows, keys).
+        """
+        squares = jnp.sum(self.key_spread**2, axis=1, keepdims=True)
+        sums = weights @ jnp.concatenate([self.key_spread, squares], axis=1)
+        mine = jnp.sum(self.row_spread**2, axis=1) * jnp.sum(weights, axis=1)
+        return (mine + sums[:, -1]) / 2 - jnp.sum(self.row_spread * sums[:, :-1], axis=1)
 
 
 @dataclass(frozen=True)

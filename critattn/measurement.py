@@ -168,7 +168,7 @@ def measure_batch(
         source = _cast(source, kind)
         size = batch_size(attention)
         layers = batch(attention, size)
-        width = max(1, int(memory_bytes // (kind.itemsize * max(positions.size * source.d, 1))))
+        width = max(1, int(memory_bytes // (2 * kind.itemsize * max(positions.size * source.d, 1))))
         parts = [
             job.measure(
                 jax.tree_util.tree_map(lambda leaf, k=k: leaf[k : k + width], layers),
@@ -276,7 +276,8 @@ class _Job:
                     outputs,
                     mixing,
                     chosen=(by_need["outputs"], by_need["pairs"]),
-                    rows=block,
+                    whole=not sample.correction,
+                    devices=jax.local_device_count(),
                 )
         if by_need["gradient"] and isinstance(source, Tokens):
             profiles = gradient.row_profiles(
@@ -323,8 +324,17 @@ def _rows_of(
     outputs: bool,
 ) -> tuple[dict[str, dict[str, Array]], Array | None]:
     if isinstance(source, TokenStream):
-        return streaming.stream_pass(layers, source, streaming.sampled(source, positions), chosen=chosen)
-    return kernels.row_pass(layers, source, jnp.asarray(positions), chosen=chosen, rows=rows, outputs=outputs)
+        own = streaming.sampled(source, positions)
+        return streaming.stream_pass(layers, source, own, chosen=chosen, devices=jax.local_device_count())
+    return kernels.row_pass(
+        layers,
+        source,
+        jnp.asarray(positions),
+        chosen=chosen,
+        rows=rows,
+        outputs=outputs,
+        devices=jax.local_device_count(),
+    )
 
 
 def _vectors_of(source: Tokens | TokenStream, positions: np.ndarray) -> Array:

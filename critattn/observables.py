@@ -145,8 +145,8 @@ def _ratio_of_means(block: OutputBlock) -> dict[str, Array]:
 
 
 def _angle_ratio(block: PairBlock) -> dict[str, Array]:
-    ratio = jnp.where(block.distinct, (1 - block.output_cosines) / (1 - block.cosines), 0)
-    return {"above": jnp.sum(ratio, axis=1), "below": jnp.sum(block.distinct, axis=1)}
+    weights = jnp.where(block.distinct, 1 / (1 - block.cosines), 0)
+    return {"above": block.weighted_angles(weights), "below": jnp.sum(weights > 0, axis=1)}
 
 
 def _excluded(block: PairBlock) -> dict[str, Array]:

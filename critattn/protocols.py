@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -182,4 +181,4 @@ def refuse_tracers(name: str, tree: Any) -> None:
 
 def as_host(array: Any) -> np.ndarray:
     """A float64 numpy copy of a device array, for reductions on the host in fixed order."""
-    return np.asarray(jnp.asarray(array)).astype(np.float64)
+    return np.asarray(array).astype(np.float64)

@@ -1,13 +1,13 @@
 """Sampled rows against keys that are made block by block: memory for a block, time linear in n."""
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from critattn.attention import Attention, Bidirectional
+from critattn.attention import Attention, Bidirectional, on_devices
 from critattn.errors import DomainError
 from critattn.observables import Observable
 from critattn.protocols import Array, Masses, ScalingLaw
@@ -81,9 +81,9 @@ def check(attention: Attention) -> None:
         raise DomainError(f"normaliser {attention.normaliser.name!r}: has no masses to sum over a stream of tokens")
 
 
-@partial(jax.jit, static_argnames=("chosen",))
+@partial(jax.jit, static_argnames=("chosen", "devices"))
 def stream_pass(
-    layers: Attention, stream: TokenStream, own: Array, *, chosen: tuple[Observable, ...]
+    layers: Attention, stream: TokenStream, own: Array, *, chosen: tuple[Observable, ...], devices: int = 1
 ) -> tuple[dict[str, dict[str, Array]], Array]:
     """Row observables {name: {key: (batch, m)}} and attention outputs (batch, m, d) of sampled rows.
 
@@ -94,6 +94,7 @@ def stream_pass(
         stream: the keys.
         own: (m, d) the sampled tokens.
         chosen: row observables.
+        devices: local devices among which the keys are divided.
     """
     units = normalise(own)
     width = min(stream.n, ROWS_PER_KEY)
@@ -123,10 +124,22 @@ def stream_pass(
         found = jax.lax.map(lambda layer: sums(layer, scores, keys, there), layers)
         return found if state is None else state.plus(found)
 
-    first = step(None, jnp.asarray(0))
-    total = jax.lax.scan(lambda state, index: (step(state, index), None), first, jnp.arange(1, steps))[0]
+    def share_of(indices: Array) -> StreamedRows:
+        first = step(None, indices[0])
+        total = jax.lax.scan(lambda state, index: (step(state, index), None), first, indices[1:])[0]
+        return jax.tree_util.tree_map(lambda x: x[None], total)
+
+    # blocks beyond the last one hold no keys
+    indices = jnp.arange(-(-steps // devices) * devices)
+    total = _sum_of_shares(on_devices(share_of, indices, devices))
     rows = jax.vmap(lambda row: {o.name: o.row(row) for o in chosen})(total)
     return rows, total.mixed / total.total[..., None]
+
+
+def _sum_of_shares(parts: StreamedRows) -> StreamedRows:
+    """Join the sums of several devices, along the leading axis."""
+    shares = [jax.tree_util.tree_map(lambda x, k=k: x[k], parts) for k in range(parts.own.shape[0])]
+    return reduce(StreamedRows.plus, shares)
 
 
 def sampled(stream: TokenStream, positions: np.ndarray) -> Array:

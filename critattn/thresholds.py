@@ -190,12 +190,14 @@ def row_half_weights(
         if isinstance(source, Tokens):
             source = source.moved_to(jnp.asarray(source.vectors, kind))
         rows = block_rows(source.n, kind.itemsize, memory_bytes)
-        roots = _row_roots(source, jnp.asarray(gamma_max, kind), layer=layer, rows=rows)
+        roots = _row_roots(
+            source, jnp.asarray(gamma_max, kind), layer=layer, rows=rows, devices=jax.local_device_count()
+        )
         return np.asarray(roots).astype(np.float64)
 
 
-@partial(jax.jit, static_argnames=("layer", "rows"))
-def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer, rows: int) -> Array:
+@partial(jax.jit, static_argnames=("layer", "rows", "devices"))
+def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer, rows: int, devices: int = 1) -> Array:
     tolerance = 16 * jnp.finfo(gamma_max.dtype).eps
 
     def block(where: Array) -> Array:
@@ -234,7 +236,7 @@ def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer,
         crossed = (jnp.abs(value) < 1e-3) & ((slope * gamma > 1e4 * tolerance) | (gamma < 1e-3))
         return jnp.where(jnp.isfinite(value) & crossed, gamma, jnp.nan)
 
-    return map_row_blocks(block, jnp.arange(source.n), rows)
+    return map_row_blocks(block, jnp.arange(source.n), rows, devices=devices)
 
 
 def measure_thresholds(

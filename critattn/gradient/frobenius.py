@@ -8,26 +8,37 @@ import numpy as np
 
 from critattn.attention import MEMORY_BYTES, Attention, block_rows, map_row_blocks
 from critattn.errors import DomainError
-from critattn.gradient.terms import key_terms, query_exact, query_probed, query_trace, row_moments, without_own
+from critattn.gradient.terms import (
+    key_terms,
+    query_exact,
+    query_probed,
+    query_trace,
+    row_moments,
+    second_moments,
+    without_own,
+)
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
 from critattn.tokens import Tokens, normalise
 
 
-@partial(jax.jit, static_argnames=("rows", "probes", "columns"))
+@partial(jax.jit, static_argnames=("rows", "probes", "columns", "kept", "devices"))
 def _profiles(
     attentions: Attention,
     vectors: Array,
     positions: Array,
-    mixing: tuple[Array, Array],
-    key: Array,
+    mixing: tuple[float, float],
+    key: Array | None,
     *,
     rows: int,
     probes: int | None,
     columns: int,
+    kept: int,
+    devices: int,
 ) -> dict[str, Array]:
     identity_weight, attention_weight = mixing
     units, norms = normalise(vectors), jnp.linalg.norm(vectors, axis=1)
     dim = vectors.shape[1]
+    products = second_moments(units, kept) if probes is None else None
 
     def block(attention: Attention, where: Array) -> dict[str, Array]:
         row = row_moments(attention, units, where)
@@ -35,7 +46,7 @@ def _profiles(
         row = without_own(row, units, where)
         trace, image = query_trace(row, units)
         if probes is None:
-            query, variance = query_exact(row, units, image, columns), jnp.zeros_like(trace)
+            query, variance = query_exact(row, units, image, products, columns), jnp.zeros_like(trace)
         else:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, where)
             query, variance = query_probed(row, units, keys, probes)
@@ -45,7 +56,7 @@ def _profiles(
         value += 2 * identity_weight * ratio * (own * (dim - 1) + trace)
         return {"value": value, "variance": ratio**4 * variance}
 
-    return jax.lax.map(lambda a: map_row_blocks(partial(block, a), positions, rows), attentions)
+    return jax.lax.map(lambda a: map_row_blocks(partial(block, a), positions, rows, devices=devices), attentions)
 
 
 def row_profiles(
@@ -85,16 +96,17 @@ def row_profiles(
     size = vectors.dtype.itemsize
     rows = block_rows(tokens.n, size, memory_bytes)
     columns = int(np.clip(memory_bytes // (4 * size * tokens.n), 64, 1024))
-    mixing = (jnp.asarray(identity_weight, vectors.dtype), jnp.asarray(attention_weight, vectors.dtype))
     result = _profiles(
         attentions,
         vectors,
-        jnp.asarray(positions),
-        mixing,
-        jax.random.key(seed),
+        positions,
+        (identity_weight, attention_weight),
+        None if probes is None else jax.random.key(seed),
         rows=rows,
         probes=probes,
         columns=columns,
+        kept=memory_bytes // size,
+        devices=jax.local_device_count(),
     )
     return {name: as_host(array) for name, array in result.items()}
 

@@ -83,12 +83,35 @@ def query_trace(row: RowMoments, all_units: Array) -> tuple[Array, Array]:
     return trace - _dot(row.units, image), image
 
 
-def query_exact(row: RowMoments, all_units: Array, image: Array, columns: int) -> Array:
-    """||K_i P_i||^2, (rows,) [derived, docs/theory.md (3.6)]."""
+def second_moments(units: Array, largest: int) -> Array | None:
+    """Products y_ja y_jb, a <= b, times sqrt(2) for a < b, (n, d(d+1)/2); None where there are more than `largest`."""
+    n, dim = units.shape
+    if dim * (dim + 1) // 2 >= n or n * dim * (dim + 1) // 2 > largest:
+        return None
+    scaled = units * np.sqrt(2.0).astype(units.dtype)
+    columns = [units[:, a : a + 1] * units[:, a : a + 1] for a in range(dim)]
+    columns += [units[:, a : a + 1] * scaled[:, a + 1 :] for a in range(dim - 1)]
+    return jnp.concatenate(columns, axis=1)
+
+
+def query_exact(row: RowMoments, all_units: Array, image: Array, products: Array | None, columns: int) -> Array:
+    """||K_i P_i||^2, (rows,) [derived, docs/theory.md (3.6)].
+
+    Args:
+        row: the rows.
+        all_units: (n, d).
+        image: K_i y_i, (rows, d).
+        products: `second_moments`, where they are few enough to be kept.
+        columns: how many of them, or how many keys, are handled at once where they are not.
+    """
     n, dim = all_units.shape
-    second = _second_by_moments if dim * (dim + 1) // 2 < n else _second_by_gram
+    if products is not None:
+        second = jnp.sum((row.g @ products) ** 2, axis=1)
+    else:
+        by = _second_by_moments if dim * (dim + 1) // 2 < n else _second_by_gram
+        second = by(row.g, all_units, columns)
     h = row.mu @ all_units.T
-    square = second(row.g, all_units, columns) - 2 * _dot(row.g * h, row.q @ all_units.T)
+    square = second - 2 * _dot(row.g * h, row.q @ all_units.T)
     square += _dot(row.mu, row.mu) * _dot(row.q, row.q) - _dot(image, image)
     if row.e is not None and row.m0 is not None:
         eps = row.e @ all_units.T
