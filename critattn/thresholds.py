@@ -1,6 +1,7 @@
 """Critical points of a layer on given tokens: roots of its own curves on the same tokens, never read off a grid."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ Layer = Callable[[Any], Attention]
 Source = Tokens | RandomScores | ArrayLike
 
 NAMES = ("half_weight", "median_half_weight", "row_disorder", "half_angle", "common_ratio", "effective_rho")
+# what a sample of rows estimates, or what needs no rows at all
+SAMPLED = ("half_weight", "common_ratio", "effective_rho")
 GAMMA_MAX = 1000.0
 START = 4.0
 # the logits of an exact simplex, up to about 100 nats, round differently in different rows
@@ -241,19 +244,21 @@ def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer,
 
 def measure_thresholds(
     layer: Layer,
-    tokens: Source,
+    tokens: Source | TokenStream,
     names: Iterable[str],
     *,
     identity_weight: float = 0.0,
     attention_weight: float = 1.0,
     dtype: str = "float64",
     gamma_max: float = GAMMA_MAX,
+    sample_rows: int | None = None,
+    seed: int = 0,
 ) -> dict[str, Threshold]:
     """Several critical points, and what is needed to predict them, of one token set.
 
     Args:
         layer: maps gamma to an Attention.
-        tokens: Tokens, random scores, or an array (n, d).
+        tokens: Tokens, random scores, an array (n, d), or a stream of tokens with `sample_rows`.
         names: of `half_weight` (mean over rows), `median_half_weight` and `row_disorder` (median and standard deviation
             of the rows' own gamma_i), `half_angle`, and of the tokens themselves `common_ratio` (|z_0|^2/d of the draw)
             and `effective_rho` (mean off-diagonal cosine).
@@ -261,27 +266,33 @@ def measure_thresholds(
         attention_weight: b of `attention_step`, for the angle.
         dtype: float64 or float32.
         gamma_max: end of the search.
+        sample_rows: number of rows to average over; all by default. Medians over rows and the angle need all.
+        seed: seed of the sampled rows.
 
     Returns:
         A Threshold for each name.
 
     Raises:
-        DomainError: for an unknown name.
+        DomainError: for an unknown name, or one that needs all rows where they are sampled.
     """
     wanted = list(names)
     unknown = [name for name in wanted if name not in NAMES]
     if unknown:
         raise DomainError.of("threshold", unknown[0], f"of {', '.join(NAMES)}")
-    source = _source(tokens)
+    whole = [name for name in wanted if name not in SAMPLED]
+    if sample_rows is not None and whole:
+        raise DomainError.of("threshold", whole[0], f"of {', '.join(SAMPLED)} where rows are sampled")
+    source = tokens if isinstance(tokens, TokenStream) else _source(tokens)
+    sampling: dict[str, Any] = {"sample_rows": sample_rows, "seed": seed}
     found: dict[str, Threshold] = {}
     if "half_weight" in wanted:
-        found["half_weight"] = half_weight(source, layer, dtype=dtype, gamma_max=gamma_max)
+        found["half_weight"] = half_weight(source, layer, dtype=dtype, gamma_max=gamma_max, **sampling)
     if {"median_half_weight", "row_disorder"} & set(wanted):
-        roots = row_half_weights(source, layer, dtype=dtype, gamma_max=gamma_max)
+        roots = row_half_weights(_source(tokens), layer, dtype=dtype, gamma_max=gamma_max)
         found |= {"median_half_weight": _median(roots), "row_disorder": _disorder(roots)}
     if "half_angle" in wanted:
         found["half_angle"] = half_angle(
-            source,
+            _source(tokens),
             layer,
             identity_weight=identity_weight,
             attention_weight=attention_weight,
@@ -289,15 +300,18 @@ def measure_thresholds(
             gamma_max=gamma_max,
         )
     if "common_ratio" in wanted:
-        ratio = source.common_ratio if isinstance(source, Tokens) else None
+        ratio = source.common_ratio if isinstance(source, Tokens | TokenStream) else None
         found["common_ratio"] = _given("common_ratio", None if ratio is None else float(ratio), "the draw has none")
     if "effective_rho" in wanted:
-        rho = measure(layer(1.0), source, ["effective_rho"], dtype=dtype)["effective_rho"].value
-        found["effective_rho"] = _given("effective_rho", rho, "no pairs")
+        rho = measure(layer(1.0), source, ["effective_rho"], dtype=dtype, **sampling)["effective_rho"]
+        given = _given("effective_rho", rho.value, "no pairs")
+        found["effective_rho"] = replace(given, standard_error=rho.standard_error)
     return {name: found[name] for name in wanted}
 
 
-def _source(tokens: Source) -> Tokens | RandomScores:
+def _source(tokens: Source | TokenStream) -> Tokens | RandomScores:
+    if isinstance(tokens, TokenStream):
+        raise DomainError("tokens: are a stream, whose rows are sampled; this threshold needs all rows")
     return tokens if isinstance(tokens, (Tokens, RandomScores)) else from_array(tokens)
 
 

@@ -17,6 +17,8 @@ from critattn.protocols import Array, precision, pytree
 ROWS_PER_KEY = 1024
 # 8 GB in float64
 MAX_ENTRIES = 10**9
+# beyond it, where rows are sampled, studies and commands make tokens block by block and never hold them at once
+STREAM_ABOVE = 65_536
 
 
 @runtime_checkable
@@ -230,6 +232,21 @@ class TokenStream:
     d: int
     unit_norm: bool
 
+    @property
+    def normalised(self) -> bool:
+        """The layer sees N(x) = x/|x|: always."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """What they are, for captions."""
+        return f"near-simplex, n = {self.n}, d = {self.d}, rho = {float(self.rho):g}, made block by block"
+
+    @property
+    def common_ratio(self) -> float:
+        """|z_0|^2 (E = 1)."""
+        return float(np.sum(np.asarray(self.common) ** 2))
+
     def block(self, index: Array) -> Array:
         """Tokens of block `index`: rows 1024 index to 1024 (index + 1), (1024, d); those beyond n are no tokens."""
         dtype = jnp.result_type(float)
@@ -249,7 +266,7 @@ def stream_near_simplex(
     key: Array | int, n: int, d: int, *, rho: float, unit_norm: bool = True, fix_common: bool = False
 ) -> TokenStream:
     """The tokens of `near_simplex` as a stream, for n up to 10^7 and beyond; arguments and errors as there."""
-    _check_counts(n, d)
+    _check_counts(n, d, entries=None)
     if not 0 <= rho < 1:
         raise DomainError.of("rho", rho, "in [0, 1)")
     with precision("float64"):
@@ -349,9 +366,9 @@ def load(
     return from_array(array, label=os.path.basename(os.fspath(path)), normalised=normalised)
 
 
-def _check_counts(n: int, d: int) -> None:
+def _check_counts(n: int, d: int, *, entries: int | None = MAX_ENTRIES) -> None:
     for name, value in (("n", n), ("d", d)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise DomainError.of(name, value, "a whole number, at least 1")
-    if n * d > MAX_ENTRIES:
-        raise DomainError(f"n x d = {n} x {d}: must be at most {MAX_ENTRIES:.3g} numbers")
+    if entries is not None and n * d > entries:
+        raise DomainError(f"n x d = {n} x {d}: must be at most {entries:.3g} numbers")

@@ -105,6 +105,8 @@ def _tokens(options: dict[str, Any], seed: int) -> Any:
     n, d, rho = _whole("n", options["n"]), _whole("d", options["d"]), options["rho"]
     if options["tokens"] == "simplex":
         made = tokens.simplex(n, d, rho=rho)
+    elif options["sample_rows"] is not None and n > tokens.STREAM_ABOVE and normalised:
+        return tokens.stream_near_simplex(seed, n, d, rho=rho, fix_common=options["fix_common"])
     else:
         made = tokens.near_simplex(seed, n, d, rho=rho, fix_common=options["fix_common"])
     return tokens.Tokens(made.vectors, made.common_ratio, made.label, normalised)
@@ -151,9 +153,11 @@ def _observables(
 ) -> dict[str, float | None]:
     from critattn.gradient import exact_operations
     from critattn.measurement import measure
+    from critattn.tokens import TokenStream
 
-    wanted: list[str] = [*SHOWN, *(GRADIENT if source.normalised else ())]
-    if options["operator_norm"] or source.n * source.d <= OPERATOR_SIZE:
+    whole = not isinstance(source, TokenStream)
+    wanted: list[str] = [*SHOWN, *(GRADIENT if source.normalised and whole else ())]
+    if whole and (options["operator_norm"] or source.n * source.d <= OPERATOR_SIZE):
         wanted.append("operator_norm")
     costly = exact_operations(source.n, source.d) > EXACT_OPERATIONS and not options["exact"]
     result = measure(

@@ -40,6 +40,7 @@ PLACES = {
     "attention_weight": ("attention", "attention_weight"),
     "layers": ("attention", "layers"),
 }
+TOP = ("sample_rows",)
 
 
 @click.command(cls=Command)
@@ -61,6 +62,7 @@ PLACES = {
 @click.option("--identity-weight", help="a of x' = a x + b ATT.  [default: 0]")
 @click.option("--attention-weight", help="b of x' = a x + b ATT.  [default: 1]")
 @click.option("--layers", type=int, help="Iterate this many layers.")
+@click.option("--sample-rows", type=int, help="Measure this many rows of each token set, with standard errors.")
 @click.option("--observables", help=f"Comma-separated names.  [default: {CURVE}]")
 @click.option("--exact-grid", is_flag=True, help="Compute every gamma; none is interpolated.")
 @click.option(
@@ -96,6 +98,8 @@ def command(
     Example: critattn sweep order_parameters --quick
 
     Example: critattn sweep --gamma 0:4:41 --n 512 --d 32 --rho 0.5 --replicates 4
+
+    Example: critattn sweep --gamma 0:4:81 --n 1e5,1e6 --d 64 --rho 0.5 --sample-rows 512 --dtype float32
 
     Example: critattn sweep --n 256 --d 4,256 --rho 0.5 --replicates 4 --refine 0.05
     """
@@ -242,7 +246,7 @@ def _asked_for(study: str | None, options: dict[str, Any], *, quick: bool) -> tu
     try:
         return "", SweepSpec.from_table(_table(given))
     except SpecError as error:
-        raise SpecError(re.sub(r"\b(axes|tokens|attention)\.(\w+)", _as_option, str(error))) from None
+        raise SpecError(re.sub(r"\b(axes|tokens|attention)\.(\w+)|\bsample_rows\b", _as_option, str(error))) from None
 
 
 def _as_option(key: re.Match[str]) -> str:
@@ -257,6 +261,8 @@ def _table(given: dict[str, Any]) -> dict[str, Any]:
         if option in PLACES:
             section, key = PLACES[option]
             made[section][key] = value
+        elif option in TOP:
+            made[option] = value
     made["tokens"].setdefault("kind", "file" if "file" in given else "near-simplex")
     made["observables"] = given.get("observables") or _observables(given)
     return made

@@ -45,7 +45,7 @@ def _profiles(
         own = jnp.take_along_axis(row.weights, where[:, None], axis=1)[:, 0]
         row = without_own(row, units, where)
         trace, image = query_trace(row, units)
-        if probes is None:
+        if probes is None or key is None:
             query, variance = query_exact(row, units, image, products, columns), jnp.zeros_like(trace)
         else:
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, where)

@@ -12,11 +12,11 @@ import numpy as np
 from critattn import curves, layers, observables, tensorfiles, thresholds, tokens
 from critattn.continuation import continue_curves
 from critattn.datasets import STATISTICS, Axis, Column, Layout, Unit
-from critattn.measurement import measure_batch
+from critattn.measurement import Source, measure_batch
 from critattn.observables import Observable
 from critattn.storage import canonical_json
 from critattn.sweeps.spec import RANDOM_KINDS, SweepSpec
-from critattn.tokens import RandomScores, Tokens
+from critattn.tokens import Tokens
 
 log = logging.getLogger(__name__)
 LONG_NAMES = {
@@ -86,8 +86,8 @@ def token_key(spec: SweepSpec, unit: Unit) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(words.astype(np.uint32)), impl="threefry2x32")
 
 
-def make_tokens(spec: SweepSpec, unit: Unit) -> Tokens | RandomScores:
-    """The tokens (or scores) of a unit.
+def make_tokens(spec: SweepSpec, unit: Unit) -> Source:
+    """The tokens (or scores, or a stream of tokens) of a unit.
 
     Raises:
         CritattnError: where they cannot be made or read.
@@ -102,8 +102,8 @@ def make_tokens(spec: SweepSpec, unit: Unit) -> Tokens | RandomScores:
     key = token_key(spec, unit)
     if kept.kind == "random-scores":
         return tokens.random_scores(key, n, rho=rho, tau=float(point["tau"]))
-    d = int(point["d"])
-    return tokens.near_simplex(key, n, d, rho=rho, unit_norm=kept.unit_norm, fix_common=kept.fix_common)
+    make = tokens.stream_near_simplex if spec.streamed(n) else tokens.near_simplex
+    return make(key, n, int(point["d"]), rho=rho, unit_norm=kept.unit_norm, fix_common=kept.fix_common)
 
 
 def evaluate(spec: SweepSpec, unit: Unit) -> np.ndarray:
@@ -127,9 +127,9 @@ def evaluate(spec: SweepSpec, unit: Unit) -> np.ndarray:
     return np.stack(columns, axis=-2)
 
 
-def _curve(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, ...]]:
+def _curve(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, ...]]:
     gammas, chosen = np.array(spec.axes.gamma), observables.select(spec.observables)
-    how = {**spec.attention.mixing, "dtype": spec.dtype, "memory_bytes": spec.memory_bytes}
+    how = {**spec.attention.mixing, **spec.sampling, "dtype": spec.dtype, "memory_bytes": spec.memory_bytes}
     smooth = continued(spec)
     if not smooth:
         measured = measure_batch(spec.attention(gammas), made, chosen, **how)
@@ -144,7 +144,7 @@ def _curve(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any,
 
 
 def _interpolated(
-    spec: SweepSpec, made: Tokens | RandomScores, smooth: tuple[Observable, ...], how: Mapping[str, Any]
+    spec: SweepSpec, made: Source, smooth: tuple[Observable, ...], how: Mapping[str, Any]
 ) -> dict[str, tuple[Any, ...]]:
     """Value, standard error and interpolation error on the grid of each curve that converged within the node limit."""
     gammas = np.array(spec.axes.gamma)
@@ -167,7 +167,7 @@ def _interpolated(
     return found
 
 
-def _depth(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, Any]]:
+def _depth(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, Any]]:
     if not isinstance(made, Tokens):
         raise TypeError("depth needs tokens")
     layer = spec.attention(np.array(spec.axes.gamma))
@@ -177,9 +177,9 @@ def _depth(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any,
     return {name: (estimate.value, estimate.standard_error) for name, estimate in found.items()}
 
 
-def _threshold(spec: SweepSpec, made: Tokens | RandomScores) -> dict[str, tuple[Any, Any]]:
+def _threshold(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, Any]]:
     found = thresholds.measure_thresholds(
-        spec.attention, made, spec.observables, **spec.attention.mixing, dtype=spec.dtype
+        spec.attention, made, spec.observables, **spec.attention.mixing, **spec.sampling, dtype=spec.dtype
     )
     return {name: (threshold.critical, threshold.standard_error) for name, threshold in found.items()}
 

@@ -15,7 +15,7 @@ from critattn.scaling import LogN
 from critattn.scaling import length as length_of
 from critattn.storage import canonical_json, content_hash
 from critattn.sweeps import fields
-from critattn.tokens import MAX_ENTRIES
+from critattn.tokens import MAX_ENTRIES, STREAM_ABOVE
 
 Mode = Literal["curve", "depth", "threshold"]
 KINDS = ("simplex", "near-simplex", "random-scores", "file")
@@ -30,6 +30,7 @@ RANDOM_KINDS = ("near-simplex", "random-scores")
 # a curve is continued where that saves 40 % of the measurements at least
 MAX_SHARE = 0.6
 SCORE_NEEDS = ("logits", "weights")
+UNSTREAMED_NEEDS = ("gradient", "operator")
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class SweepSpec:
         seed: seed of the tokens, >= 0.
         dtype: float32 or float64.
         memory_bytes: bound on the working memory of a block of rows.
+        sample_rows: rows to measure, drawn without replacement, with standard errors; None measures all.
         exact_grid: compute every gamma of a curve, whatever it costs.
         tolerance: error allowed where gammas are interpolated, as a fraction of a curve's range; by default 1e-6 in
             float64 and 1e-5 in float32.
@@ -135,6 +137,7 @@ class SweepSpec:
     memory_bytes: int = MEMORY_BYTES
     exact_grid: bool = False
     tolerance: float | None = None
+    sample_rows: int | None = None
     title: str = ""
     description: str = ""
 
@@ -189,6 +192,15 @@ class SweepSpec:
         given = {} if tolerance is None else fields.read_table("", {"tolerance": tolerance}, READERS)
         return dataclasses.replace(self, exact_grid=self.exact_grid or exact, **given)
 
+    def streamed(self, n: int) -> bool:
+        """Tokens are made block by block: Gaussian ones of which rows are sampled, where there are very many."""
+        return self.tokens.kind == "near-simplex" and self.sample_rows is not None and n > STREAM_ABOVE
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The sample of rows, as keyword arguments."""
+        return {"sample_rows": self.sample_rows, "seed": self.seed}
+
     @property
     def interpolation_tolerance(self) -> float:
         """The tolerance, or the default of the dtype."""
@@ -207,9 +219,10 @@ class SweepSpec:
         return counts[-1] if counts else 0
 
     def identity(self) -> dict[str, Any]:
-        """All that decides about the numbers, JSON-ready; titles are left out."""
+        """All that decides about the numbers, JSON-ready; titles are left out, and a sample where there is none."""
         table = dataclasses.asdict(self) | {"tolerance": self.interpolation_tolerance}
-        return {key: value for key, value in table.items() if key not in ("title", "description")}
+        absent = ("title", "description", *(() if self.sample_rows else ("sample_rows",)))
+        return {key: value for key, value in table.items() if key not in absent}
 
     def canonical(self) -> str:
         """Canonical JSON of the identity."""
@@ -239,6 +252,8 @@ def check(spec: SweepSpec) -> None:
         raise SpecError(f"axes.replicates = {spec.axes.replicates}: allowed: 1 where tokens are not random")
     if spec.tokens.kind != "file":
         _check_ranges(spec)
+    if spec.sample_rows is not None:
+        _check_sample(spec, spec.sample_rows)
 
 
 def _check_axes(spec: SweepSpec) -> None:
@@ -283,7 +298,7 @@ def _check_scores_suffice(spec: SweepSpec) -> None:
 def _check_ranges(spec: SweepSpec) -> None:
     for n in spec.axes.n:
         for d in (n,) if isinstance(spec.axes.d, str) else spec.axes.d:
-            if n * d > MAX_ENTRIES:
+            if n * d > MAX_ENTRIES and not spec.streamed(n):
                 raise SpecError(f"axes.d: {d} at n = {n}; allowed in a simulation: n d up to {MAX_ENTRIES:.3g}")
         lowest = -1.0 / (n - 1) if n > 1 else -1.0
         low = {"simplex": lowest, "random-scores": -1.0}.get(spec.tokens.kind, 0.0)
@@ -302,6 +317,25 @@ def _check_simplex_dimensions(spec: SweepSpec, n: int, lowest: float) -> None:
     for d in (n,) if isinstance(spec.axes.d, str) else spec.axes.d:
         if d < needed:
             raise SpecError(f"axes.d: {d} at n = {n}; a simplex of {n} tokens needs d >= {needed} (or d = 'n')")
+
+
+def _check_sample(spec: SweepSpec, rows: int) -> None:
+    if spec.axes.n and rows > min(spec.axes.n):
+        raise SpecError(f"sample_rows: {rows}; allowed: 2 to the smallest n = {min(spec.axes.n)}")
+    if spec.mode == "depth":
+        raise SpecError("sample_rows: every layer needs all tokens; allowed with attention.layers = 0")
+    if spec.mode == "threshold":
+        for name in spec.observables:
+            if name not in thresholds.SAMPLED:
+                allowed = ", ".join(thresholds.SAMPLED)
+                raise SpecError(f"observables: {name!r} needs all rows; allowed with sample_rows: {allowed}")
+    if not any(spec.streamed(n) for n in spec.axes.n):
+        return
+    if spec.attention.mask != "bidirectional":
+        raise SpecError(f"attention.mask: {spec.attention.mask!r}; allowed above n = {STREAM_ABOVE}: bidirectional")
+    for name in spec.observables if spec.mode == "curve" else ():
+        if observables.get(name).needs in UNSTREAMED_NEEDS:
+            raise SpecError(f"observables: {name!r} needs all tokens at once; allowed up to n = {STREAM_ABOVE}")
 
 
 def _fraction(value: Any) -> float:
@@ -353,6 +387,7 @@ READERS: dict[str, fields.Reader] = {
     "memory_bytes": fields.whole(1_000_000),
     "exact_grid": fields.flag,
     "tolerance": _fraction,
+    "sample_rows": fields.whole(2),
     "tokens": lambda table: fields.read_table("tokens", table, TOKEN_READERS),
     "attention": lambda table: fields.read_table("attention", table, ATTENTION_READERS),
     "axes": lambda table: fields.read_table("axes", table, AXIS_READERS),
