@@ -118,7 +118,7 @@ def stream_pass(
 
     def step(state: StreamedRows | None, index: Array) -> StreamedRows:
         blocks = index * BLOCKS_AT_ONCE + jnp.arange(BLOCKS_AT_ONCE)
-        keys = normalise(jax.lax.map(stream.block, blocks).reshape(-1, stream.d))
+        keys = normalise(jax.vmap(stream.block)(blocks).reshape(-1, stream.d))
         there = (blocks[:, None] * width + jnp.arange(width)).reshape(1, -1) < stream.n
         scores = units @ keys.T
         found = jax.lax.map(lambda layer: sums(layer, scores, keys, there), layers)
@@ -144,4 +144,10 @@ def _sum_of_shares(parts: StreamedRows) -> StreamedRows:
 
 def sampled(stream: TokenStream, positions: np.ndarray) -> Array:
     """The sampled tokens, (m, d)."""
-    return jax.jit(lambda: stream.rows(positions))()
+    blocks, which = np.unique(positions // ROWS_PER_KEY, return_inverse=True)
+    return _picked(stream, blocks, which, positions % ROWS_PER_KEY)
+
+
+@jax.jit
+def _picked(stream: TokenStream, blocks: Array, which: Array, rows: Array) -> Array:
+    return jax.lax.map(stream.block, blocks, batch_size=BLOCKS_AT_ONCE)[which, rows]

@@ -255,12 +255,6 @@ class TokenStream:
         vectors = jnp.sqrt(rho) * jnp.asarray(self.common, dtype) + jnp.sqrt(1 - rho) * noise / np.sqrt(self.d)
         return normalise(vectors) if self.unit_norm else vectors
 
-    def rows(self, positions: np.ndarray) -> Array:
-        """Tokens at these positions, (rows, d)."""
-        blocks, where = np.unique(positions // ROWS_PER_KEY, return_inverse=True)
-        made = jax.lax.map(self.block, jnp.asarray(blocks))
-        return made[where, positions % ROWS_PER_KEY]
-
 
 def stream_near_simplex(
     key: Array | int, n: int, d: int, *, rho: float, unit_norm: bool = True, fix_common: bool = False

@@ -1,11 +1,13 @@
 """What README and docstrings point to exists, and the README's code runs."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from critattn.cli import COMMANDS
+from critattn.cli.bench import targets_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,9 +46,24 @@ def test_the_two_commands_are_there_and_ci_runs_the_second():
 
 
 def test_five_lines_run(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
     exec(compile(code, "README.md", "exec"), {})
     assert "Threshold" in capsys.readouterr().out
+
+
+def test_code_for_clusters_is_code():
+    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    assert "SLURMCluster(" in code
+    compile(code, "README.md", "exec")
+
+
+def test_the_table_of_targets_is_the_recorded_one():
+    recorded = json.loads((ROOT / "benchmarks" / "bench.json").read_text(encoding="utf-8"))
+    shown = re.search(r"<!-- targets -->\n(.*?)<!-- /targets -->", README, re.DOTALL)
+    assert shown
+    assert shown[1] == targets_table(recorded) == (ROOT / "benchmarks" / "targets.md").read_text(encoding="utf-8")
+    assert not recorded["quick"]
+    assert len(recorded["targets"]) == 10
 
 
 @pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX"])

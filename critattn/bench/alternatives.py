@@ -63,24 +63,26 @@ def jacobian_norm(vectors: np.ndarray, beta: float) -> Callable[[], Any]:
     return lambda: norm(tokens)
 
 
-def gemm(rows: int, inner: int, columns: int) -> Callable[[], Any]:
-    """A float32 matrix product (rows, inner) x (inner, columns), in torch where it is there, else in JAX."""
+def gemms(rows: int, inner: int, columns: int) -> list[Callable[[], Any]]:
+    """float32 matrix products (rows, inner) x (inner, columns) in torch, where it is there, and in JAX."""
     rng = np.random.default_rng(0)
     left, right = (rng.standard_normal(shape, dtype=np.float32) for shape in ((rows, inner), (inner, columns)))
+    product, one, two = jax.jit(jnp.matmul), jnp.asarray(left), jnp.asarray(right)
+    found: list[Callable[[], Any]] = [lambda: product(one, two)]
     if HAS_TORCH:
         torch = _torch()
         first, second = torch.from_numpy(left), torch.from_numpy(right)
-        return lambda: first @ second
-    product, one, two = jax.jit(jnp.matmul), jnp.asarray(left), jnp.asarray(right)
-    return lambda: product(one, two)
+        found.insert(0, lambda: first @ second)
+    return found
 
 
-def exponentials(count: int) -> Callable[[], Any]:
-    """float32 exponentials of `count` numbers, in torch where it is there, else in JAX."""
+def exponentials(count: int) -> list[Callable[[], Any]]:
+    """float32 exponentials of `count` numbers in torch, where it is there, and in JAX."""
     numbers = np.random.default_rng(0).standard_normal(count, dtype=np.float32)
+    exponential, array = jax.jit(jnp.exp), jnp.asarray(numbers)
+    found: list[Callable[[], Any]] = [lambda: exponential(array)]
     if HAS_TORCH:
         torch = _torch()
         tensor = torch.from_numpy(numbers)
-        return lambda: torch.exp(tensor)
-    exponential, array = jax.jit(jnp.exp), jnp.asarray(numbers)
-    return lambda: exponential(array)
+        found.insert(0, lambda: torch.exp(tensor))
+    return found

@@ -1,19 +1,20 @@
 """The cases, their targets, and the run over all of them."""
 
-import resource
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from critattn import gradient, tokens
 from critattn.attention import Attention
-from critattn.bench import alternatives
-from critattn.bench.timing import Timing, alternate, once
+from critattn.bench import alternatives, step
+from critattn.bench.timing import Alone, Timing, alone, alternate, once, peak_memory, resident
+from critattn.continuation import Curves
 from critattn.curves import continue_curve
-from critattn.measurement import measure
-from critattn.protocols import precision
+from critattn.measurement import measure, measure_batch
 from critattn.scaling import LogN
 from critattn.theory import simplex
 from critattn.thresholds import half_weight, log_n_softmax
@@ -39,6 +40,7 @@ class Outcome:
         seconds: median time of the package.
         other_seconds: median time of what it is compared with.
         note: a sentence.
+        floor_ratio: seconds over what the exponentials and matrix products alone would take at the machine's rates.
     """
 
     work: str
@@ -49,6 +51,7 @@ class Outcome:
     seconds: float
     other_seconds: float | None = None
     note: str = ""
+    floor_ratio: float | None = None
 
 
 def run(*, quick: bool = False, tell: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
@@ -59,20 +62,17 @@ def run(*, quick: bool = False, tell: Callable[[str], None] = lambda text: None)
         tell: called with a line after each case.
 
     Returns:
-        JSON-ready: rates of the machine, the table of targets, one attention step against its alternatives, and
-        seconds against n.
+        JSON-ready: rates of the machine, the table of targets, one attention step against its alternatives, seconds
+        against n, and the same step on an accelerator, None where there is none.
     """
     repeats = 3 if quick else 7
-    outcomes = []
-    for outcome in _cases(repeats, quick):
-        outcomes.append(asdict(outcome))
+    rates = _rates(repeats)
+    found: dict[str, Any] = {"rates": rates, "targets": []}
+    costs: dict[str, list[tuple[int, float]]] = {}
+    for outcome in itertools.chain(_cases(repeats, rates), _growth(costs, quick)):
+        found["targets"].append(asdict(outcome))
         tell(f"{outcome.work}: {_shown(outcome)}")
-    costs = {name: _costs(name, quick) for name in ("exact", "sampled")}
-    for name, points in costs.items():
-        outcome = _slope(name, points)
-        outcomes.append(asdict(outcome))
-        tell(f"{outcome.work}: {_shown(outcome)}")
-    return {"rates": _rates(repeats), "targets": outcomes, "step": _step(repeats), "cost_against_n": costs}
+    return found | {"step": step.on_host(repeats), "cost_against_n": costs, "accelerator": step.on_accelerator(repeats)}
 
 
 def _shown(outcome: Outcome) -> str:
@@ -81,20 +81,32 @@ def _shown(outcome: Outcome) -> str:
 
 
 def _rates(repeats: int) -> dict[str, float]:
-    product = alternate(alternatives.gemm(N, N, N), None, repeats).seconds
-    exponential = alternate(alternatives.exponentials(4_000_000), None, repeats).seconds
+    product, exponential = (
+        min(alternate(function, None, repeats).seconds for function in functions)
+        for functions in (alternatives.gemms(N, N, N), alternatives.exponentials(4_000_000))
+    )
     return {"gemm_gflops": 2 * N**3 / product / 1e9, "exp_per_second": 4e6 / exponential}
 
 
-def _cases(repeats: int, quick: bool) -> Iterator[Outcome]:
+def _cases(repeats: int, rates: Mapping[str, float]) -> Iterator[Outcome]:
     drawn = tokens.near_simplex(0, N, D, rho=0.5, fix_common=True)
     vectors = np.asarray(drawn.vectors, dtype=np.float32)
     beta = float(2 * np.log(N))
     sdpa = alternatives.sdpa(vectors, beta, GAMMAS.size)
-    yield _sweep("64 gammas, row moments", drawn, MOMENTS, bound=0.25, other=sdpa, repeats=repeats)
-    yield _sweep("64 gammas, and ratio of means", drawn, MEANS, bound=0.4, other=sdpa, repeats=repeats)
-    yield _sweep("64 gammas, and mean of ratios over all pairs", drawn, PAIRS, bound=0.7, other=sdpa, repeats=repeats)
-    yield _sweep("1024 gammas, ratio of means", drawn, MEANS, bound=0.05, other=sdpa, repeats=repeats, gammas=MANY)
+    yield _sweep("64 gammas, row moments", drawn, MOMENTS, bound=0.25, other=sdpa, repeats=repeats, rates=rates)
+    yield _sweep("64 gammas, and ratio of means", drawn, MEANS, bound=0.4, other=sdpa, repeats=repeats, rates=rates)
+    yield _sweep(
+        "64 gammas, and mean of ratios over all pairs",
+        drawn,
+        PAIRS,
+        bound=0.7,
+        other=sdpa,
+        repeats=repeats,
+        rates=rates,
+    )
+    yield _sweep(
+        "1024 gammas, ratio of means", drawn, MEANS, bound=0.05, other=sdpa, repeats=repeats, rates=rates, gammas=MANY
+    )
     yield _small_gradient(repeats)
     yield _large_gradient(drawn, repeats)
     yield _closed_form(repeats)
@@ -109,20 +121,35 @@ def _sweep(
     bound: float,
     other: Callable[[], Any] | None,
     repeats: int,
+    rates: Mapping[str, float],
     gammas: np.ndarray = GAMMAS,
 ) -> Outcome:
-    nodes: list[int] = []
+    measured: list[Curves] = []
 
     def ours() -> list[np.ndarray]:
-        curves = continue_curve(log_n_softmax, drawn, wanted, interval=(0.0, 4.0), tolerance=1e-5, dtype="float32")
-        nodes.append(max(curves[name].nodes.size for name in wanted))
-        return [curves[name](gammas) for name in wanted]
+        measured.append(
+            continue_curve(log_n_softmax, drawn, wanted, interval=(0.0, 4.0), tolerance=1e-5, dtype="float32")
+        )
+        return [measured[-1][name](gammas) for name in wanted]
 
     timing = alternate(ours, other, repeats)
     # the calls of the alternative are timed 64 at a time
     ratio = None if timing.ratio is None else timing.ratio * GAMMAS.size / gammas.size
-    note = f"{nodes[-1]} nodes" + ("" if other else "; torch is not installed: nothing to compare with")
-    return _at_most(f"sweep, {work}, n = {N}, d = {D}", ratio, bound, timing, unit="x SDPA", note=note)
+    curves = measured[-1]
+    note = f"{curves.nodes.size} gammas measured"
+    note += "" if curves.converged else ", not converged"
+    note += "" if other else "; torch is not installed: nothing to compare with"
+    outcome = _at_most(f"sweep, {work}, n = {N}, d = {D}", ratio, bound, timing, unit="x SDPA", note=note)
+    return replace(outcome, floor_ratio=timing.seconds / _floor(curves, rates))
+
+
+def _floor(curves: Curves, rates: Mapping[str, float]) -> float:
+    """Seconds of the exponentials and matrix products that the curves' nodes need, at the machine's own rates."""
+    products = [2 * N**2 * D * curves[name].nodes.size for name in ("angle_ratio_of_means",) if name in curves]
+    # each pair once
+    products += [N**2 * D * curves[name].nodes.size for name in ("angle_ratio",) if name in curves]
+    products.append(2 * N**2 * D)
+    return N**2 * curves.nodes.size / rates["exp_per_second"] + sum(products) / rates["gemm_gflops"] / 1e9
 
 
 def _at_most(work: str, ratio: float | None, bound: float, timing: Timing, *, unit: str, note: str = "") -> Outcome:
@@ -151,10 +178,21 @@ def _large_gradient(drawn: tokens.Tokens, repeats: int) -> Outcome:
     layer = Attention(LogN(2.0))
     # scores, four moments, three inner products, and the second moments of the rows
     columns = D * (D + 1) // 2 + 8 * D
-    products = alternatives.gemm(N, N, columns)
+    products = alternatives.gemms(N, N, columns)[0]
     timing = alternate(lambda: gradient.frobenius_norm_squared(layer, drawn, dtype="float32"), products, repeats)
     work = f"exact gradient norm, n = {N}, d = {D}"
-    return _at_most(work, timing.ratio, 2.0, timing, unit="x its matrix products")
+    memory = alone(large_gradient).bytes
+    note = f"peak memory above the tokens {memory / 1e9:.2f} GB in a process of its own (target below 1 GB)"
+    outcome = _at_most(work, timing.ratio, 2.0, timing, unit="x its matrix products", note=note)
+    return replace(outcome, met=None if outcome.met is None else outcome.met and memory < 1e9)
+
+
+def large_gradient() -> Alone:
+    """The exact gradient norm at n = 4096, d = 64, with its memory above that of the tokens."""
+    drawn, layer = tokens.near_simplex(0, N, D, rho=0.5), Attention(LogN(2.0))
+    before = resident()
+    seconds = once(lambda: gradient.frobenius_norm_squared(layer, drawn, dtype="float32"))
+    return Alone(seconds, peak_memory() - before)
 
 
 def _closed_form(repeats: int) -> Outcome:
@@ -167,31 +205,47 @@ def _closed_form(repeats: int) -> Outcome:
 
 
 def _million() -> Outcome:
+    found = alone(half_weight_of_a_million)
+    note = f"gamma {found.critical:.4f}, relative s.e. {found.error:.2%}, peak memory {found.bytes / 1e9:.2f} GB"
+    met = found.seconds < 60 and found.error < 0.005 and found.bytes < 2e9
+    work = "half-weight point, n = 10^6, d = 64, 512 rows"
+    target = "at most 60, to 0.5 %, in 2 GB"
+    return Outcome(work, found.seconds, "s", target, met, found.seconds, None, note)
+
+
+def half_weight_of_a_million() -> Alone:
+    """The half-weight point of 10^6 tokens from 512 rows, compilation included."""
     stream = tokens.stream_near_simplex(0, 10**6, D, rho=0.5, fix_common=True)
     found = []
     seconds = once(lambda: found.append(half_weight(stream, sample_rows=512, dtype="float32")))
-    threshold = found[0]
-    relative = (threshold.standard_error or np.nan) / (threshold.critical or np.nan)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    note = f"gamma {threshold.critical:.4f}, relative s.e. {relative:.2%}, peak memory of the run {memory:.1f} GB"
-    met = seconds < 60 and relative < 0.005
-    work = "half-weight point, n = 10^6, d = 64, 512 rows"
-    return Outcome(work, seconds, "s", "at most 60", met, seconds, None, note)
+    critical, error = found[0].critical or np.nan, found[0].standard_error or np.nan
+    return Alone(seconds, peak_memory(), critical, error / critical)
 
 
-def _costs(kind: str, quick: bool) -> list[tuple[int, float]]:
+def _growth(costs: dict[str, list[tuple[int, float]]], quick: bool) -> Iterator[Outcome]:
+    """Slopes of seconds against n; the points are filed in `costs`."""
+    for kind, measured in (("exact", _exact_costs), ("sampled", _sampled_costs)):
+        costs[kind] = measured(quick)
+        yield _slope(kind, costs[kind])
+
+
+def _exact_costs(quick: bool) -> list[tuple[int, float]]:
+    layers = log_n_softmax(jnp.asarray(GAMMAS[::4]))
+    points = []
+    for n in (1024, 2048, 4096) if quick else (1024, 2048, 4096, 8192, 16384):
+        drawn = tokens.near_simplex(0, n, D, rho=0.5)
+        timing = alternate(lambda t=drawn: measure_batch(layers, t, MEANS, dtype="float32"), None, 3)
+        points.append((n, timing.seconds))
+    return points
+
+
+def _sampled_costs(quick: bool) -> list[tuple[int, float]]:
     layer = Attention(LogN(2.0))
     points = []
-    if kind == "exact":
-        for n in (1024, 2048, 4096) if quick else (1024, 2048, 4096, 8192, 16384):
-            drawn = tokens.near_simplex(0, n, D, rho=0.5)
-            points.append((n, alternate(lambda t=drawn: measure(layer, t, MEANS, dtype="float32"), None, 3).seconds))
-        return points
     for n in (10**5, 10**6) if quick else (10**5, 10**6, 10**7):
         stream = tokens.stream_near_simplex(0, n, D, rho=0.5)
-        points.append(
-            (n, alternate(lambda t=stream: measure(layer, t, MEANS, sample_rows=64, dtype="float32"), None, 1).seconds)
-        )
+        timing = alternate(lambda t=stream: measure(layer, t, MEANS, sample_rows=16, dtype="float32"), None, 1)
+        points.append((n, timing.seconds))
     return points
 
 
@@ -201,28 +255,3 @@ def _slope(kind: str, points: list[tuple[int, float]]) -> Outcome:
     expected = 2.0 if kind == "exact" else 1.0
     work = f"seconds against n, {kind}, n = {points[0][0]} to {points[-1][0]}"
     return Outcome(work, slope, "slope", f"{expected:g} +- 0.1", abs(slope - expected) <= 0.1, points[-1][1])
-
-
-def _step(repeats: int) -> dict[str, float | None]:
-    """Seconds of one attention step at n = 4096, d = 64, float32, for the package and its alternatives."""
-    import jax
-    import jax.numpy as jnp
-
-    from critattn.attention import attention_step, block_rows
-
-    beta = float(2 * np.log(N))
-    vectors = np.asarray(tokens.near_simplex(0, N, D, rho=0.5).vectors, np.float32)
-    with precision("float32"):
-        rows = block_rows(N, 4)
-        layer, device = Attention(LogN(2.0)), jnp.asarray(vectors)
-        ours = jax.jit(lambda x: attention_step(layer, x, block_rows=rows))
-        functions = {
-            "critattn": lambda: ours(device),
-            "torch SDPA": alternatives.sdpa(vectors, beta, 1),
-            "naive JAX": alternatives.naive_jax(vectors, beta),
-            "naive numpy": alternatives.naive_numpy(vectors, beta),
-        }
-        return {
-            name: None if function is None else alternate(function, None, repeats).seconds
-            for name, function in functions.items()
-        }
