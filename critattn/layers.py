@@ -1,6 +1,7 @@
 """Measuring tokens layer by layer, in depth."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -40,30 +41,48 @@ def measure_layers(
         DomainError: for a name that is not recorded in depth, or inside a trace.
     """
     refuse_tracers("measure_layers", (attention, tokens))
+    wanted = tuple(wanted)
     unknown = [name for name in wanted if name not in LAYER_RECORDS]
     if unknown:
         raise DomainError.of("observables", unknown, f"of {', '.join(LAYER_RECORDS)} where layers are iterated")
     with precision(dtype) as kind:
         start = tokens.moved_to(jnp.asarray(tokens.vectors, kind))
         rows = block_rows(tokens.n, kind.itemsize)
-
-        @jax.jit
-        def run(batched: Attention) -> dict[str, Array]:
-            def one(single: Attention) -> dict[str, Array]:
-                return iterate_layers(
-                    single,
-                    start,
-                    layers,
-                    record=lambda state: {name: LAYER_RECORDS[name](state) for name in wanted},
-                    identity_weight=identity_weight,
-                    attention_weight=attention_weight,
-                    block_rows=rows if rows < tokens.n else None,
-                )[1]
-
-            return jax.lax.map(one, batched)
-
-        records = run(batch(attention, batch_size(attention)))
+        records = _records(
+            batch(attention, batch_size(attention)),
+            start,
+            (identity_weight, attention_weight),
+            layers=layers,
+            wanted=wanted,
+            rows=rows if rows < tokens.n else None,
+        )
     return {name: BatchEstimate(as_host(records[name])) for name in wanted}
+
+
+@partial(jax.jit, static_argnames=("layers", "wanted", "rows"))
+def _records(
+    batched: Attention,
+    start: Tokens,
+    mixing: tuple[float, float],
+    *,
+    layers: int,
+    wanted: tuple[str, ...],
+    rows: int | None,
+) -> dict[str, Array]:
+    identity_weight, attention_weight = mixing
+
+    def one(single: Attention) -> dict[str, Array]:
+        return iterate_layers(
+            single,
+            start,
+            layers,
+            record=lambda state: {name: LAYER_RECORDS[name](state) for name in wanted},
+            identity_weight=identity_weight,
+            attention_weight=attention_weight,
+            block_rows=rows,
+        )[1]
+
+    return jax.lax.map(one, batched)
 
 
 def mean_cosine(tokens: Tokens) -> Array:

@@ -8,6 +8,9 @@ import time
 
 import pytest
 
+from critattn.bench import cases
+from critattn.bench.timing import alone
+
 N, D = 16_384, 64
 # the peak of this process alone: what a parent held before it forked counts in rusage
 CODE = """
@@ -34,3 +37,18 @@ def test_measure_of_16384_tokens_stays_small():
     assert seconds < 360
     (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", done.stderr)
     assert int(peak) < 2_000_000
+
+
+@pytest.mark.slow
+def test_the_half_weight_point_of_a_million_tokens():
+    found = alone(cases.half_weight_of_a_million)
+    # promised on a quiet machine: a minute; three times that guards it
+    assert found.seconds < 180
+    assert found.bytes < 2e9
+    assert found.error < 0.005
+    assert found.critical == pytest.approx(2.36, abs=4 * 0.005 * 2.36)
+
+
+@pytest.mark.slow
+def test_the_memory_of_the_exact_gradient_norm():
+    assert alone(cases.large_gradient).bytes < 1e9
