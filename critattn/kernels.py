@@ -72,7 +72,8 @@ def output_pass(
         mixing: a and b.
         chosen: observables of outputs, and of pairs.
         whole: the tokens are all there are. Of two rows of a pair only the first then has its share, twice, which
-            halves the work: the sum over rows is the same, and no single row is needed.
+            halves the work: the sum over rows is the same, and no single row is needed. A sample costs a second pass
+            over its pairs, for what their standard errors need.
         devices: local devices among which pairs are divided.
     """
     identity_weight, attention_weight = mixing
@@ -86,7 +87,13 @@ def output_pass(
         return {o.name: o.row(view) for o in of_outputs}
 
     found = jax.lax.map(one, moved)
-    return found | (_pairs(units, moved, of_pairs, whole, devices) if of_pairs else {})
+    found |= _pairs(units, moved, of_pairs, whole, devices) if of_pairs else {}
+    pairs = {o.name: o.pair for o in (*of_outputs, *of_pairs) if o.pair is not None}
+    if whole or not pairs:
+        return found
+    sums = {name: (found[name]["above"], found[name]["below"]) for name in pairs}
+    squares = jax.lax.map(lambda layer: _squares(*layer, units, pairs), (sums, moved))
+    return found | {name: found[name] | {"squares": values} for name, values in squares.items()}
 
 
 def _pairs(
@@ -127,3 +134,22 @@ def _pairs(
 
     parts = on_devices(share_of, jnp.asarray(tiles), devices, units, spread)
     return jax.tree_util.tree_map(lambda x: jnp.sum(x, axis=0).reshape(x.shape[1], -1)[:, :count], parts)
+
+
+def _squares(
+    sums: dict[str, tuple[Array, Array]], after: Array, units: Array, pairs: dict[str, Any]
+) -> dict[str, Array]:
+    """Sums over the pairs of each row of (above - ratio below)^2, with ratio = sum above / sum below, of one layer."""
+    tolerance = EQUAL_ULPS * jnp.finfo(units.dtype).eps
+    # a ratio without pairs is NaN in the end
+    ratios = {name: jnp.sum(above) / jnp.sum(below) for name, (above, below) in sums.items()}
+    spread = after - jnp.mean(after, axis=0)
+
+    def block(where: Array) -> dict[str, Array]:
+        cosines = units[where] @ units.T
+        other = where[:, None] != jnp.arange(units.shape[0])[None, :]
+        view = PairBlock(cosines, spread[where], spread, other, other & (1 - cosines > tolerance))
+        terms = {name: pair(view) for name, pair in pairs.items()}
+        return {name: jnp.sum((above - ratios[name] * below) ** 2, axis=1) for name, (above, below) in terms.items()}
+
+    return map_row_blocks(block, jnp.arange(units.shape[0]), PAIR_TILE)

@@ -38,7 +38,8 @@ class Estimate:
 
     Attributes:
         value: the number, in the unit of the observable.
-        standard_error: one standard deviation of the estimator; None where the value is exact to rounding.
+        standard_error: one standard deviation of the estimator, of a sample of m rows widened for skewness so that the
+            95 % interval of Student with m - 1 degrees of freedom holds; None where the value is exact to rounding.
     """
 
     value: float
