@@ -92,7 +92,7 @@ def output_pass(
     if whole or not pairs:
         return found
     sums = {name: (found[name]["above"], found[name]["below"]) for name in pairs}
-    squares = jax.lax.map(lambda layer: _squares(*layer, units, pairs), (sums, moved))
+    squares = jax.lax.map(lambda layer: _squares(layer[0], layer[1], units, pairs), (sums, moved))
     return found | {name: found[name] | {"squares": values} for name, values in squares.items()}
 
 
