@@ -299,14 +299,23 @@ def measure_thresholds(
             dtype=dtype,
             gamma_max=gamma_max,
         )
+    found |= _of_tokens(source, wanted, layer(1.0), dtype=dtype, **sampling)
+    return {name: found[name] for name in wanted}
+
+
+def _of_tokens(
+    source: Tokens | RandomScores | TokenStream, wanted: Iterable[str], attention: Attention, **how: Any
+) -> dict[str, Threshold]:
+    """What predictors need to know of the tokens themselves."""
+    found: dict[str, Threshold] = {}
     if "common_ratio" in wanted:
         ratio = source.common_ratio if isinstance(source, Tokens | TokenStream) else None
         found["common_ratio"] = _given("common_ratio", None if ratio is None else float(ratio), "the draw has none")
     if "effective_rho" in wanted:
-        rho = measure(layer(1.0), source, ["effective_rho"], dtype=dtype, **sampling)["effective_rho"]
+        rho = measure(attention, source, ["effective_rho"], **how)["effective_rho"]
         given = _given("effective_rho", rho.value, "no pairs")
         found["effective_rho"] = replace(given, standard_error=rho.standard_error)
-    return {name: found[name] for name in wanted}
+    return found
 
 
 def _source(tokens: Source | TokenStream) -> Tokens | RandomScores:
