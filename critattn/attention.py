@@ -18,6 +18,7 @@ MEMORY_BYTES = 256_000_000
 LIVE_ARRAYS = 16
 # one (rows, n) array of a block: what several passes over it find again in the cache of a core
 CACHE_BYTES = 4 << 20
+LEAST_ROWS = 128
 T = TypeVar("T")
 X = TypeVar("X", Tokens, jax.Array)
 
@@ -117,6 +118,16 @@ class Attention:
             scores = transform(scores, context)
         return scores
 
+    @property
+    def only_scales(self) -> bool:
+        """Logits are multiples of a row's scores: there are no transforms but scaling laws."""
+        return all(isinstance(transform, ScalingLaw) for transform in self.transforms)
+
+    @property
+    def centred(self) -> bool:
+        """A constant taken off a row's scores changes no weight."""
+        return self.only_scales and self.normaliser.shift_invariant
+
     def logit_bound(self, scores: Array, context: RowContext, extremes: tuple[Array, Array]) -> Array:
         """An upper bound of the logits of each row, (rows,), attained for scaling laws alone.
 
@@ -126,7 +137,7 @@ class Attention:
             extremes: smallest and largest allowed score of each row; they bound the logits of any scaling law, so that
                 a sweep over gamma looks for the maximum once.
         """
-        if all(isinstance(transform, ScalingLaw) for transform in self.transforms):
+        if self.only_scales:
             ends = jnp.stack(extremes, axis=-1)
             return jnp.max(self.logits(ends, context), axis=-1)
         logits, where = self.logits(scores, context), self.allowed(context)
@@ -167,8 +178,12 @@ def attention_weights(attention: Attention, scores: Array, context: RowContext |
 
 
 def block_rows(n: int, itemsize: int, memory_bytes: int = MEMORY_BYTES) -> int:
-    """Rows in a block, a multiple of 64: about 16 (rows, n) arrays fit the budget, and one of them the cache."""
-    return max(64, min(memory_bytes // LIVE_ARRAYS, CACHE_BYTES) // (itemsize * n) // 64 * 64)
+    """Rows in a block, a multiple of 64.
+
+    About 16 (rows, n) arrays fit the budget; one of them fits the cache, unless rows are then too few for products.
+    """
+    cached = max(CACHE_BYTES // (itemsize * n) // 64 * 64, LEAST_ROWS)
+    return max(64, min(cached, memory_bytes // (LIVE_ARRAYS * itemsize * n) // 64 * 64))
 
 
 def map_row_blocks(function: Callable[[Array], T], positions: Array, block_rows: int, *, devices: int = 1) -> T:

@@ -80,8 +80,18 @@ class RowBlock:
     @cached_property
     def entropy(self) -> Array:
         """Entropy of the shares in nats, (rows,): log Z - sum_j m_j log m_j / Z for masses m and their sum Z."""
+        return jnp.log(self.total) - self._mass_logs / self.total
+
+    @property
+    def _mass_logs(self) -> Array:
+        """Sum of masses times their logarithms, (rows,)."""
         values, logs = self.masses
-        return jnp.log(self.total) - jnp.sum(values * logs, axis=1) / self.total
+        if not self.attention.centred or not hasattr(self.attention.normaliser, "masses"):
+            return jnp.sum(values * logs, axis=1)
+        # logits are multiples of the scores, which lie in the cache; other logarithms would be written and read again
+        moment = jnp.sum(values * self.scores, axis=1, keepdims=True)
+        shift = self.attention.logit_bound(self.scores, self.context, self.extremes)
+        return self.attention.logits(moment, self.context)[:, 0] - jnp.where(shift == 0, 0, shift * self.total)
 
     @cached_property
     def largest_weight(self) -> Array:

@@ -40,6 +40,10 @@ def row_pass(
 
         first = jax.tree_util.tree_map(lambda leaf: leaf[0], layers)
         extremes = _extremes(scores, first.allowed(first.context(where, source.n, source.d)))
+        if layers.centred:
+            # once for all layers; what is near the largest score keeps its digits in every later sum
+            top = jnp.where(jnp.isfinite(extremes[1]), extremes[1], 0)
+            scores, extremes = scores - top[:, None], (extremes[0] - top, extremes[1] - top)
         return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, layers))
 
     joined = map_row_blocks(block, positions, rows, devices=devices)

@@ -262,8 +262,9 @@ class _Job:
             need: tuple(o for o in chosen if o.needs == need) for need in ("outputs", "pairs", "gradient", "operator")
         }
         plain = tuple(o for o in chosen if o.needs in ("logits", "weights"))
-        block = block_rows(source.n, jnp.dtype(jnp.result_type(float)).itemsize, self.memory_bytes)
         moving = bool(by_need["outputs"] or by_need["pairs"])
+        size = jnp.dtype(jnp.result_type(float)).itemsize
+        block = block_rows(source.n, size, self.memory_bytes)
         if plain or moving:
             values, outputs = _rows_of(layers, source, positions, chosen=plain, rows=block, outputs=moving)
             rows |= values
