@@ -23,6 +23,9 @@ def test_alternation_gives_the_ratio_of_each_pair():
     assert timing.ratio is not None
     assert timing.ratio == pytest.approx(0.5, abs=0.25)
     assert alternate(lambda: None, None, 1).ratio is None
+    calls.clear()
+    alternate(lambda: calls.append("a"), lambda: calls.append("b"), 2, settle=True)
+    assert calls == list("ab" + "aab" * 2)
 
 
 def test_alternatives_are_the_same_layer():

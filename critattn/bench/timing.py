@@ -38,18 +38,25 @@ def once(function: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-def alternate(first: Callable[[], Any], second: Callable[[], Any] | None, repeats: int) -> Timing:
+def alternate(
+    first: Callable[[], Any], second: Callable[[], Any] | None, repeats: int, *, settle: bool = False
+) -> Timing:
     """Time two functions in turn after one warm-up of each.
 
     Args:
         first: what is measured.
         second: what it is compared with; None times the first alone.
         repeats: alternations.
+        settle: call the first once more before it is timed, where the second leaves memory to be given back.
     """
     for function in (first, second):
         if function is not None:
             once(function)
-    pairs = [(once(first), once(second) if second else None) for _ in range(repeats)]
+    pairs: list[tuple[float, float | None]] = []
+    for _ in range(repeats):
+        if settle:
+            once(first)
+        pairs.append((once(first), once(second) if second else None))
     seconds = statistics.median(pair[0] for pair in pairs)
     others = [pair[1] for pair in pairs if pair[1] is not None]
     if not others:

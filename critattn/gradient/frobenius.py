@@ -92,7 +92,10 @@ def row_profiles(
     """
     if probes is not None and probes < 2:
         raise DomainError.of("probes", probes, "None, or at least 2 (a standard error needs two)")
-    vectors = jnp.asarray(tokens.vectors, jnp.result_type(float))
+    # a host array is handed to the compiled pass as it is: a small layer takes less than an operation of its own would
+    dtype = jnp.result_type(float)
+    vectors = tokens.vectors if isinstance(tokens.vectors, Array) else np.asarray(tokens.vectors)
+    vectors = vectors.astype(dtype)
     size = vectors.dtype.itemsize
     rows = block_rows(tokens.n, size, memory_bytes)
     columns = int(np.clip(memory_bytes // (4 * size * tokens.n), 64, 1024))
@@ -150,7 +153,9 @@ def query_profile(
         raise DomainError("tokens: are not normalised; the exact norm holds for the layer x' = a x + b ATT(N(x)) only")
     with precision(dtype):
         result = row_profiles(
-            jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf)[None], attention),
+            jax.tree_util.tree_map(
+                lambda leaf: (leaf if isinstance(leaf, Array) else np.asarray(leaf))[None], attention
+            ),
             tokens,
             np.arange(tokens.n),
             identity_weight=identity_weight,
