@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         attention_weights,
         iterate_layers,
     )
+    from critattn.biases import Shift
     from critattn.comparison import compare
     from critattn.criticality import (
         Threshold,
@@ -47,7 +48,18 @@ if TYPE_CHECKING:
     from critattn.errors import CritattnError, DomainError, SpecError, StoreError
     from critattn.layers import measure_layers
     from critattn.measurement import measure, measure_batch
-    from critattn.normalisers import Softmax
+    from critattn.normalisers import (
+        Entmax,
+        Hardmax,
+        Power,
+        Relu,
+        ReluPower,
+        Sigmoid,
+        SigmoidL1,
+        Softmax,
+        SoftplusL1,
+        Sparsemax,
+    )
     from critattn.observables import Observable
     from critattn.protocols import Estimate, RowContext
     from critattn.scaling import InverseTemperature, LogN
@@ -77,13 +89,25 @@ _HOMES = {
         "attention_weights",
         "iterate_layers",
     ),
+    "biases": ("Shift",),
     "comparison": ("compare",),
     "criticality": ("Threshold", "data_collapse", "find_crossing", "finite_size_scaling", "susceptibility"),
     "curves": ("continue_curve",),
     "errors": ("CritattnError", "DomainError", "SpecError", "StoreError"),
     "layers": ("measure_layers",),
     "measurement": ("measure", "measure_batch"),
-    "normalisers": ("Softmax",),
+    "normalisers": (
+        "Entmax",
+        "Hardmax",
+        "Power",
+        "Relu",
+        "ReluPower",
+        "Sigmoid",
+        "SigmoidL1",
+        "Softmax",
+        "SoftplusL1",
+        "Sparsemax",
+    ),
     "observables": ("Observable",),
     "protocols": ("Estimate", "RowContext"),
     "scaling": ("InverseTemperature", "LogN"),
@@ -99,12 +123,22 @@ __all__ = [
     "Causal",
     "CritattnError",
     "DomainError",
+    "Entmax",
     "Estimate",
+    "Hardmax",
     "InverseTemperature",
     "LogN",
     "Observable",
+    "Power",
+    "Relu",
+    "ReluPower",
     "RowContext",
+    "Shift",
+    "Sigmoid",
+    "SigmoidL1",
     "Softmax",
+    "SoftplusL1",
+    "Sparsemax",
     "SpecError",
     "StoreError",
     "SweepSpec",

@@ -48,11 +48,28 @@ class RowBlock:
         """(rows, n) weights before they are divided by their sum; the weights themselves where that is all there is."""
         make = getattr(self.attention.normaliser, "masses", None)
         if make is None:
-            return Masses(self.weights, jnp.log(jnp.where(self.weights > 0, self.weights, 1)))
+            return self._shares()
         shift = self.attention.logit_bound(self.scores, self.context, self.extremes)
         values, logs = make(self.logits, where=self.attention.allowed(self.context), shift=shift)
         # kept from being fused into each of the sums below, which would take the exponentials anew
         return Masses(jax.lax.optimization_barrier(values), logs)
+
+    def _shares(self) -> Masses:
+        """The weights; equal masses in rows without weight, whose row mass is 0."""
+        where, weights = self.attention.allowed(self.context), self.weights
+        empty = ~jnp.any(weights > 0, axis=1, keepdims=True)
+        seen = jnp.ones_like(weights) if where is None else jnp.where(where, jnp.ones_like(weights), 0)
+        values = jnp.where(empty, seen, weights)
+        return Masses(values, jnp.log(jnp.where(values > 0, values, 1)))
+
+    @cached_property
+    def dead(self) -> Array:
+        """1 in rows that see keys but whose normaliser gives weight to none of them, (rows,)."""
+        find = getattr(self.attention.normaliser, "dead_rows", None)
+        if find is None:
+            return jnp.zeros(self.scores.shape[0], self.scores.dtype)
+        where = self.attention.allowed(self.context)
+        return find(self.logits, self.context, where=where).astype(self.scores.dtype)
 
     @cached_property
     def total(self) -> Array:

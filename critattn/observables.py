@@ -228,6 +228,10 @@ def _row_mass(block: RowBlock) -> dict[str, Array]:
     return {"value": block.row_mass}
 
 
+def _dead(block: RowBlock) -> dict[str, Array]:
+    return {"value": block.dead}
+
+
 def _cosine_sums(units: Array, total: Array) -> Array:
     """Sum over the other tokens of their cosines with each of these, from the sum of all unit vectors."""
     return units @ total - jnp.sum(units**2, axis=1)
@@ -321,7 +325,7 @@ def select(wanted: Iterable[str | Observable]) -> tuple[Observable, ...]:
     return tuple(dict.fromkeys(get(item) if isinstance(item, str) else item for item in wanted))
 
 
-NOT_ANALYTIC = ("largest_weight", "operator_norm")
+NOT_ANALYTIC = ("largest_weight", "operator_norm", "dead_row_fraction")
 
 
 def _add(
@@ -337,6 +341,7 @@ _WEIGHT: tuple[tuple[str, str, str, Any, str], ...] = (
     ("sum_of_squares", r"\sum_j A_{ij}^2", "1", _sum_of_squares, "mean sum of squared weights"),
     ("largest_weight", r"\max_j A_{ij}", "1", _largest_weight, "largest weight"),
     ("row_mass", r"\sum_j A_{ij}", "1", _row_mass, "sum of a row"),
+    ("dead_row_fraction", r"f_\mathrm{dead}", "1", _dead, "rows without weight on any key"),
 )
 for _name, _symbol, _unit, _row, _title in _WEIGHT:
     _add(_name, _symbol, _unit, "weights", _row, row_mean, _title)

@@ -27,7 +27,21 @@ def pytree(*, meta: tuple[str, ...] = ()):
     def register(cls: type[T]) -> type[T]:
         frozen: Any = dataclass(frozen=True)(cls)
         data = [field.name for field in dataclasses.fields(frozen) if field.name not in meta]
-        return jax.tree_util.register_dataclass(frozen, data_fields=data, meta_fields=list(meta))
+
+        def flatten(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+            return tuple(getattr(node, name) for name in data), tuple(getattr(node, name) for name in meta)
+
+        def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+            values, static = flatten(node)
+            return tuple(zip(map(jax.tree_util.GetAttrKey, data), values, strict=True)), static
+
+        def unflatten(static: tuple[Any, ...], values: Any) -> Any:
+            return frozen(**dict(zip(data, values, strict=True)), **dict(zip(meta, static, strict=True)))
+
+        # not register_dataclass: its tree structures compare equal for any two classes of the same field names, and
+        # where their hashes meet in a table, jit runs what it compiled for the other class
+        jax.tree_util.register_pytree_with_keys(frozen, flatten_with_keys, unflatten, flatten)
+        return frozen
 
     return register
 
@@ -111,20 +125,39 @@ class ScalingLaw(Transform, Protocol):
 class Normaliser(Protocol):
     """A map from a row of logits to a row of weights.
 
-    A normaliser may offer `masses(logits, *, where, shift) -> Masses` too, where `shift` (rows,) is an upper bound of
-    the logits of a row: row observables then come from sums of the masses, without the weights.
+    Weights of a row without any allowed key are 0. Where a row sees keys but the map gives no weight to any of them, a
+    normaliser of unit row mass gives equal weights.
 
-    Attributes:
-        name: the name on the command line.
-        analytic: the weights are analytic in the logits.
-        full_support: every allowed key has positive weight.
-        shift_invariant: adding a constant to a row changes nothing.
+    A normaliser may offer more. `masses(logits, *, where, shift) -> Masses`, where `shift` (rows,) is an upper bound of
+    the logits of a row: row observables then come from sums of the masses, without the weights.
+    `dead_rows(logits, context, *, where) -> (..., rows)` booleans: rows that see keys, to none of which the map gives
+    weight. `log_phi` and `log_slope` of `normalisers.FirstStage`: it can be re-weighted.
     """
 
-    name: str
-    analytic: bool
-    full_support: bool
-    shift_invariant: bool
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        ...
+
+    @property
+    def analytic(self) -> bool:
+        """The weights are analytic in the logits."""
+        ...
+
+    @property
+    def full_support(self) -> bool:
+        """Every allowed key has positive weight, underflow aside."""
+        ...
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Adding a constant to a row changes nothing."""
+        ...
+
+    @property
+    def unit_row_mass(self) -> bool:
+        """The weights of a row with an allowed key sum to 1; else the sum is free."""
+        ...
 
     def __call__(self, logits: Array, context: RowContext, *, where: Array | None = None) -> Array:
         """Weights (..., rows, keys) of logits of the same shape; keys where `where` is False get 0."""

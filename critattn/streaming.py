@@ -61,6 +61,11 @@ class StreamedRows(NamedTuple):
         """Sum of the weights, 1, (rows,)."""
         return self.total / self.total
 
+    @property
+    def dead(self) -> Array:
+        """No row is dead where masses are positive, (rows,)."""
+        return jnp.zeros_like(self.total)
+
     def plus(self, other: "StreamedRows") -> "StreamedRows":
         """Join the sums of two sets of keys."""
         joined = jax.tree_util.tree_map(jnp.add, self, other)

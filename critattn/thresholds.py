@@ -31,6 +31,8 @@ START = 4.0
 # the logits of an exact simplex, up to about 100 nats, round differently in different rows
 ALIKE_ULPS = 4096
 NEWTON_STEPS = 60
+# a root this close to 0 may be a jump at 0
+JUMP = 1e-6
 
 
 def log_n_softmax(gamma: Array | float) -> Attention:
@@ -70,7 +72,18 @@ def half_weight(
         rows = row_values(layer(gamma), source, "self_weight", sample_rows=sample_rows, seed=seed, dtype=dtype)
         return _mean_over_rows(rows, dtype)
 
-    return _refuse_flat(_search(curve, "the mean self weight", gamma_max), curve, dtype)
+    return _refuse_flat(_refuse_jump(_search(curve, "the mean self weight", gamma_max), curve), curve, dtype)
+
+
+def _refuse_jump(found: Threshold, curve: Callable[[float], Estimate]) -> Threshold:
+    """No root where the curve jumps at gamma = 0, as it does where only the order of the scores counts."""
+    if found.critical is None or found.critical > JUMP:
+        return found
+    above = curve(found.critical / 1024 if found.critical else JUMP).value
+    if above < 0.5:
+        return found
+    reason = f"the mean self weight jumps across 0.5 at gamma = 0 ({above:.3g} right above it)"
+    return Threshold(found.parameter, None, None, found.method, False, reason)
 
 
 def _half_weight_of_stream(

@@ -328,7 +328,20 @@ def test_people_get_a_table_with_errors():
         (("x.npy", "--length", "row", "--causal", "--beta", "1"), ["--length row", "--gamma"]),
         (("x.npy", "--law", "log-n2", *GAMMA), ["'log-n2'", "log-n"]),
         (("x.npy", "--law", "log-n2", "--beta", "1"), ["--law", "--gamma"]),
-        (("x.npy", "--normaliser", "hardmax", *GAMMA), ["'hardmax'", "softmax"]),
+        (("x.npy", "--normaliser", "hardmix", *GAMMA), ["'hardmix'", "softmax"]),
+        (("x.npy", "--normaliser", "softmax", "--p", "2", *GAMMA), ["--p", "power, relu-power", "softmax"]),
+        (("x.npy", "--normaliser", "power", "--p", "0", *GAMMA), ["--p = 0", "above 0"]),
+        (("x.npy", "--normaliser", "power", "--p", "nan", *GAMMA), ["--p", "'nan'", "finite"]),
+        (("x.npy", "--normaliser", "entmax", "--alpha", "1", *GAMMA), ["--alpha = 1", "above 1"]),
+        (("x.npy", "--normaliser", "relu", "--alpha", "2", *GAMMA), ["--alpha", "entmax", "relu"]),
+        (("x.npy", "--normaliser", "relu-power", "--stage-one", "relu", *GAMMA), ["'relu'", "softplus-l1"]),
+        (("x.npy", "--normaliser", "power", "--stage-one", "softmax", *GAMMA), ["--stage-one", "relu-power"]),
+        (("x.npy", "--normaliser", "entmax", "--bias", "1", *GAMMA), ["--bias", "entmax", "shift"]),
+        (("x.npy", "--normaliser", "softplus-l1", "--bias-factor", "1", *GAMMA), ["--bias-factor", "sigmoid"]),
+        (
+            ("x.npy", "--normaliser", "relu-power", "--offset-free-rows", "3", *GAMMA),
+            ["--offset-free-rows", "--causal"],
+        ),
         (("x.npy", "--sample-rows", "1", *GAMMA), ["sample_rows", "1", "2..n = 6"]),
         (("x.npy", "--sample-rows", "7", *GAMMA), ["sample_rows", "7", "2..n = 6"]),
         (("x.npy", "--rows", "0:99", *GAMMA), ["x.npy", "0:99", "<= 6"]),
@@ -427,6 +440,42 @@ def test_an_archive_that_lies_about_its_size(place):
     with zipfile.ZipFile("lies.npz", "w") as archive:
         archive.writestr("a.npy", npy_with(ABSURD, b"0" * 64))
     refused("lies.npz", *GAMMA, parts=["lies.npz", "64 bytes follow"])
+
+
+REFERENCE = [
+    (["softplus-l1"], 5.689952423821, 0.902825064767),
+    (["relu-power", "--p", "2", "--stage-one", "softmax"], 11.221201562717, 1.028961302272),
+    (["relu-power", "--p", "1", "--stage-one", "softmax"], 9.560839003361, 0.826647619362),
+]
+
+
+@pytest.mark.parametrize(("choice", "squared", "operator"), REFERENCE)
+def test_reference_numbers_of_other_normalisers(choice, squared, operator):
+    report = found(save_npy(oracles.sine_tokens()), *GAMMA, "--normaliser", *choice)
+    assert report["gradient_norm_squared"] == pytest.approx(squared, abs=2e-12)
+    assert report["operator_norm"] == pytest.approx(operator, abs=1e-9)
+    assert report["normaliser"] == choice[0]
+    assert report["predictor"] is None
+
+
+def test_options_of_normalisers_reach_the_layer():
+    x = oracles.gaussian_tokens(6, 12, 4, 0.3)
+    cases = [
+        (["relu-power", "--p", "4", "--stage-one", "softmax"], ca.ReluPower(4.0, ca.Softmax()), ()),
+        (["entmax", "--alpha", "1.3"], ca.Entmax(1.3), ()),
+        (["sigmoid", "--bias-factor", "2", "--bias", "0.1"], ca.Sigmoid(2.0), (ca.Shift(0.1),)),
+        (["hardmax"], ca.Hardmax(), ()),
+    ]
+    for choice, normaliser, before in cases:
+        report = found(save_npy(x), "--gamma", "1.5", "--normaliser", *choice)
+        layer = ca.Attention(*before, ca.LogN(1.5), normaliser=normaliser)
+        for name, estimate in ca.measure(layer, x, ["self_weight", "row_mass", "gradient_norm"]).items():
+            assert report[name] == pytest.approx(estimate.value, rel=1e-12), (choice, name)
+    assert "jumps" in report["half_weight_reason"]
+    assert report["half_weight_gamma"] is None
+    offset = ["--normaliser", "relu-power", "--causal", "--offset-free-rows", "3"]
+    assert found(save_npy(x), *GAMMA, *offset)["dead_row_fraction"] == 0
+    assert found(save_npy(x), *GAMMA, *offset[:3])["dead_row_fraction"] == pytest.approx(1 / 12)
 
 
 def test_inverse_temperature_is_what_beta_means():

@@ -21,6 +21,9 @@ SHOWN = (
     "effective_rho",
 )
 GRADIENT = ("gradient_norm_squared", "gradient_norm")
+DEAD = "dead_row_fraction"
+# options of normalisers, by their names in Python
+CHOICES = ("p", "stage_one", "alpha", "bias_factor", "offset_free_rows")
 EXACT_OPERATIONS = 1e11
 OPERATOR_SIZE = 65_536
 PROBES = 4
@@ -40,6 +43,14 @@ LARGEST_BETA = {"float32": 1e6, "float64": 1e15}
 @click.option("--gamma", type=Number(), help="Coefficient of log n.")
 @click.option("--beta", type=Number(), help="Inverse temperature, in place of gamma.")
 @click.option("--normaliser", default="softmax", show_default=True, help="Map from logits to weights.")
+@click.option("--p", type=Number(), help="Exponent of relu-power and power.  [default: 3]")
+@click.option("--stage-one", help="First stage of relu-power.  [default: softplus-l1]")
+@click.option(
+    "--offset-free-rows", type=Count(), help="relu-power with --causal: first rows without offset (published: 3)."
+)
+@click.option("--alpha", type=Number(), help="Exponent of entmax.  [default: 1.5]")
+@click.option("--bias", type=Number(), help="Subtract this from the scores before they are scaled.")
+@click.option("--bias-factor", type=Number(), help="B of sigmoid and sigmoid-l1: bias -B log n.  [default: 1]")
 @click.option("--law", default="log-n", show_default=True, help="Scaling law.")
 @click.option("--causal", is_flag=True, help="Causal mask.")
 @click.option("--length", type=click.Choice(["sequence", "row"]), help="Length in log n, with --causal.")
@@ -63,11 +74,12 @@ def command(settings: Settings, **options: Any) -> None:
     Example: critattn measure --tokens near-simplex --n 1024 --d 64 --rho 0.5 --gamma 2.2 --json
     """
     _check_options(options)
+    normaliser = _normaliser(options)
     source = _tokens(options, settings.seed)
-    found = {"n": source.n, "d": source.d, **_temperatures(options, source.n)}
+    found = {"n": source.n, "d": source.d, **_temperatures(options, source.n), **_described(normaliser)}
     _check_beta(options, source.n, settings.dtype_or("float64"))
-    found |= _observables(settings, options, source, found)
-    found |= _half_weight(settings, options, source, found)
+    found |= _observables(settings, options, source, normaliser)
+    found |= _half_weight(settings, options, source, found, normaliser)
     emit(settings, found, lambda: _for_people(found, source.label))
 
 
@@ -91,6 +103,44 @@ def _check_options(options: dict[str, Any]) -> None:
         raise click.UsageError("--length is for --causal; without a mask every row sees all n keys")
     if options["length"] == "row" and options["beta"] is not None:
         raise click.UsageError("--length row is for --gamma; --beta is the same in every row")
+    if options["offset_free_rows"] is not None and not options["causal"]:
+        raise click.UsageError("--offset-free-rows is for --causal; without a mask no row is among the first")
+
+
+def _normaliser(options: dict[str, Any]) -> Any:
+    from critattn import normalisers
+
+    name = options["normaliser"]
+    given = {choice: options[choice] for choice in CHOICES if options[choice] is not None}
+    known = normalisers.options(name)
+    for choice in given:
+        if choice not in known:
+            takes = ", ".join(other for other in normalisers.names() if choice in normalisers.options(other))
+            raise click.UsageError(f"--{choice.replace('_', '-')} is for --normaliser {takes}; not for {name}")
+    _check_above("p", given.get("p"), 0)
+    _check_above("alpha", given.get("alpha"), 1)
+    stage = given.get("stage_one")
+    if stage is not None and stage not in normalisers.stages():
+        raise click.UsageError(f"--stage-one = {stage!r}: allowed: {', '.join(normalisers.stages())}")
+    found = normalisers.get(name, **given)
+    if options["bias"] is not None and found.shift_invariant:
+        raise click.UsageError(f"--bias changes nothing with --normaliser {name}: its weights ignore a common shift")
+    return found
+
+
+def _check_above(name: str, value: float | None, bound: float) -> None:
+    if value is not None and value <= bound:
+        raise click.UsageError(f"--{name} = {value:g}: allowed: above {bound}")
+
+
+def _described(normaliser: Any) -> dict[str, Any]:
+    """The normaliser and its options, as JSON keys."""
+    keys = {"normaliser": normaliser.name}
+    for choice in CHOICES:
+        if hasattr(normaliser, choice):
+            value = getattr(normaliser, choice)
+            keys[choice] = getattr(value, "name", value)
+    return keys
 
 
 def _tokens(options: dict[str, Any], seed: int) -> Any:
@@ -136,32 +186,37 @@ def _check_beta(options: dict[str, Any], n: int, dtype: str) -> None:
         raise SpecError(f"--{name} = {options[name]:g} at n = {n}: allowed in {dtype}: |{formula}| up to {largest:g}")
 
 
-def _layer(options: dict[str, Any]) -> Any:
-    from critattn import normalisers, scaling
+def _layer(options: dict[str, Any], normaliser: Any, law: Any) -> Any:
     from critattn.attention import Attention, mask
+    from critattn.biases import Shift
 
     shape = mask("causal" if options["causal"] else "bidirectional")
-    normaliser = normalisers.get(options["normaliser"])
+    before = () if options["bias"] is None else (Shift(options["bias"]),)
+    return Attention(*before, law, normaliser=normaliser, mask=shape)
+
+
+def _law(options: dict[str, Any]) -> Any:
+    from critattn import scaling
+
     if options["beta"] is not None:
-        return Attention(scaling.InverseTemperature(options["beta"]), normaliser=normaliser, mask=shape)
-    law = scaling.get(options["law"], options["gamma"], length=options["length"] or "sequence")
-    return Attention(law, normaliser=normaliser, mask=shape)
+        return scaling.InverseTemperature(options["beta"])
+    return scaling.get(options["law"], options["gamma"], length=options["length"] or "sequence")
 
 
-def _observables(
-    settings: Settings, options: dict[str, Any], source: Any, found: dict[str, Any]
-) -> dict[str, float | None]:
+def _observables(settings: Settings, options: dict[str, Any], source: Any, normaliser: Any) -> dict[str, float | None]:
     from critattn.gradient import exact_operations
     from critattn.measurement import measure
     from critattn.tokens import TokenStream
 
     whole = not isinstance(source, TokenStream)
     wanted: list[str] = [*SHOWN, *(GRADIENT if source.normalised and whole else ())]
+    if hasattr(normaliser, "dead_rows"):
+        wanted.append(DEAD)
     if whole and (options["operator_norm"] or source.n * source.d <= OPERATOR_SIZE):
         wanted.append("operator_norm")
     costly = exact_operations(source.n, source.d) > EXACT_OPERATIONS and not options["exact"]
     result = measure(
-        _layer(options),
+        _layer(options, normaliser, _law(options)),
         source,
         wanted,
         identity_weight=options["identity_weight"],
@@ -179,14 +234,19 @@ def _observables(
     return keys
 
 
-def _half_weight(settings: Settings, options: dict[str, Any], source: Any, found: dict[str, Any]) -> dict[str, Any]:
+def _half_weight(
+    settings: Settings, options: dict[str, Any], source: Any, found: dict[str, Any], normaliser: Any
+) -> dict[str, Any]:
     """The half-weight point of these tokens beside what the predictor says for their effective rho, n and d."""
     from critattn.comparison import compare
-    from critattn.sweeps import AttentionSpec
+    from critattn.scaling import LogN, length
     from critattn.thresholds import half_weight
 
-    mask = "causal" if options["causal"] else "bidirectional"
-    layer = AttentionSpec(options["normaliser"], mask, options["length"] or "sequence")
+    mask, rows = "causal" if options["causal"] else "bidirectional", length(options["length"] or "sequence")
+
+    def layer(gamma: Any) -> Any:
+        return _layer(options, normaliser, LogN(gamma, length=rows))
+
     dtype = settings.dtype_or("float64")
     located = half_weight(source, layer, sample_rows=options["sample_rows"], seed=settings.seed, dtype=dtype)
     keys: dict[str, Any] = {"half_weight_gamma": located.critical}
