@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from critattn.cli import main
-from critattn.theory import finite_dimension, random_energy, simplex
+from critattn.theory import entmax, finite_dimension, power, random_energy, relu_power, sigmoid, simplex, softplus
 
 
 def solve(*arguments):
@@ -124,6 +124,22 @@ def test_simplex_without_a_common_direction():
         (("random-energy", "--n", 64), ("--beta",)),
         (("random-energy", "--log-n", 1000, "--beta", 1), ("log_n = 1000.0", "700")),
         (("dense", "--n", 64), ("dense",)),
+        (("softplus", "--n", 64, "--rho", 1.5), ("rho = 1.5", "[-1, 1]")),
+        (("softplus", "--n", 64, "--rho", 0.3, "--self-score", -2), ("self_score = -2.0", "[-1, 1]")),
+        (("softplus", "--n", 64, "--rho", 0.3, "--gamma", -1), ("gamma = -1.0", "at least 0")),
+        (("softplus", "--rho", 0.3), ("--n", "--log-n")),
+        (("relu-power", "--n", 64, "--d", 2, "--rho", 0.3), ("d = 2.0", "at least 3")),
+        (("relu-power", "--n", 64, "--d", 8, "--rho", -0.3), ("rho = -0.3", "[0, 1)")),
+        (("relu-power", "--n", 64, "--d", 8, "--rho", 0.3, "--p", 0), ("p = 0.0", "positive")),
+        (("relu-power", "--n", 64, "--d", 8, "--rho", 0.3, "--gamma", 0), ("gamma = 0.0", "positive")),
+        (("relu-power", "--n", 64, "--rho", 0.3), ("--d",)),
+        (("entmax", "--n", 64, "--rho", 1, "--alpha", 2), ("rho = 1.0", "[-1, 1)")),
+        (("entmax", "--n", 64, "--rho", 0.3, "--alpha", 0.5), ("alpha = 0.5", "at least 1")),
+        (("entmax", "--n", 64, "--rho", 0.3), ("--alpha",)),
+        (("power", "--n", 64, "--rho", 0.3, "--threshold", 1), ("threshold = 1.0", "below 1")),
+        (("power", "--n", 64, "--rho", 0.3, "--p", -1), ("p = -1.0", "positive")),
+        (("sigmoid", "--n", 64, "--rho", 0.3), ("--bias-factor",)),
+        (("sigmoid", "--n", 64, "--rho", 2, "--bias-factor", 2), ("rho = 2.0", "[-1, 1]")),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arguments, words):
@@ -175,6 +191,11 @@ def test_tables_for_people():
         ("simplex", "--n", "8", "--d", "12", "--rho", "0.3", "--gamma", "1.2"),
         ("near-simplex", "--n", "64", "--d", "16", "--rho", "0"),
         ("random-energy", "--n", "64", "--beta", "2"),
+        ("softplus", "--n", "1000", "--rho", "-0.3"),
+        ("relu-power", "--n", "64", "--d", "16", "--rho", "0"),
+        ("entmax", "--n", "64", "--rho", "0.3", "--alpha", "1.5"),
+        ("power", "--n", "64", "--rho", "0.3"),
+        ("sigmoid", "--n", "64", "--rho", "0.3", "--bias-factor", "2"),
     ):
         result = CliRunner().invoke(main, ["solve", *arguments])
         assert result.exit_code == 0
@@ -189,6 +210,7 @@ def test_solve_imports_no_jax():
         "CliRunner().invoke(main, 'solve simplex --n 8 --d 12 --rho .3 --gamma 1.2'.split()); "
         "CliRunner().invoke(main, 'solve near-simplex --n 64 --d 16 --rho 0'.split()); "
         "CliRunner().invoke(main, 'solve random-energy --n 8 --beta 1'.split()); "
+        "CliRunner().invoke(main, 'solve relu-power --n 64 --d 16 --rho 0.3 --p 3'.split()); "
         "sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
@@ -201,6 +223,9 @@ def test_solve_imports_no_jax():
         (("simplex", "--log-n", "1,2", "--rho", "0.3", "--gamma", "0,-1e200"), "--gamma"),
         (("near-simplex", "--n", "64", "--d", "8", "--rho", "0.3", "--gamma", "1e308"), "--gamma"),
         (("random-energy", "--n", "64", "--beta", "1e308"), "--beta"),
+        (("softplus", "--n", "64", "--rho", "0.3", "--gamma", "1e308"), "--gamma"),
+        (("relu-power", "--n", "64", "--d", "8", "--rho", "0.3", "--gamma", "1e308"), "--gamma"),
+        (("sigmoid", "--n", "64", "--rho", "0.3", "--bias-factor", "2", "--gamma", "1e308"), "--gamma"),
     ],
 )
 def test_an_absurd_temperature_is_refused(args, option):
@@ -209,3 +234,64 @@ def test_an_absurd_temperature_is_refused(args, option):
     (line,) = result.stderr.splitlines()
     assert option in line
     assert "1e+150" in line
+
+
+def test_softplus():
+    found = payload("softplus", "--n", 1000, "--rho", -0.3)
+    assert found["half_weight_gamma"] == pytest.approx(2.05035294578, abs=6e-12)
+    assert found["half_weight_gamma_lambert"] == pytest.approx(2.05351650884, abs=6e-12)
+    assert found["self_weight"] is found["entropy"] is None
+    found = payload("softplus", "--n", 1024, "--rho", 0.3, "--gamma", repr(math.log(64)))
+    assert found["self_weight"] == pytest.approx(0.003247742060611, abs=6e-16)
+    assert found["cross_weight"] == pytest.approx(0.000974342383127457, abs=6e-18)
+    assert found["half_weight_gamma"] is found["critical_gamma"] is None
+    found = payload("softplus", "--n", "1e3,1e300", "--rho", "0.3", "--bias", "0,0.5,1", "--gamma", "1,2")
+    assert np.shape(found["self_weight"]) == (2, 3, 2)
+    assert found["half_weight_gamma"][0] == [
+        None,
+        pytest.approx(3.24582340463, abs=6e-12),
+        pytest.approx(1.51, abs=0.02),
+    ]
+    assert found["entropy"][1][1][0] == softplus.entropy(1.0, 0.3, math.log(1e300), bias=0.5)
+    own = payload("softplus", "--n", 1000, "--rho", -0.2, "--self-score", 0.6)
+    assert own["half_weight_gamma"] == softplus.half_weight_gamma(-0.2, math.log(1000), self_score=0.6)
+
+
+def test_relu_power():
+    found = payload("relu-power", "--n", 1024, "--d", 64, "--rho", 0.3)
+    assert found["critical_p"] == pytest.approx(3.4753, abs=2e-4)
+    assert found["critical_p_lambert"] == pytest.approx(3.875, abs=5.1e-4)
+    assert found["critical_p_gaussian"] == pytest.approx(3.592, abs=5.1e-4)
+    assert found["critical_p_beta"] == pytest.approx(3.572, abs=5.1e-4)
+    assert "self_weight" not in found
+    found = payload("relu-power", "--n", "256,1024", "--d", 16, "--rho", 0.3, "--p", "3,15", "--gamma", 2)
+    assert found["critical_p"][0] == relu_power.critical_p(0.3, math.log(256), 16.0, gamma=2.0)
+    assert found["critical_p_gaussian"][1] is None
+    assert np.shape(found["self_weight"]) == (2, 2)
+    assert found["self_weight"][0][0] < 0.5 < found["self_weight"][0][1]
+    assert found["log_n_max_stated"] == [True, False]
+
+
+def test_entmax():
+    found = payload("entmax", "--n", 1024, "--rho", 0.3, "--alpha", "1,1.5,2", "--beta", 1)
+    assert found["half_weight_beta"][1:] == pytest.approx([1.957139705064, 0.713587487781], abs=6e-13)
+    assert found["identity_beta"] == [None, pytest.approx(2.857142857143), pytest.approx(1.428571428571)]
+    assert found["self_weight"][1] == entmax.self_weight(1.0, 0.3, math.log(1024), alpha=1.5)
+    assert payload("entmax", "--n", "1e300", "--rho", 0.3, "--alpha", 2)["half_weight_beta"] == pytest.approx(0.5 / 0.7)
+
+
+def test_power():
+    assert payload("power", "--n", 1024, "--rho", 0.3)["critical_p"] == power.critical_p(0.3, math.log(1024))
+    found = payload("power", "--n", 1024, "--rho", "0.05,0.3", "--threshold", 0.1, "--p", 5)
+    assert found["critical_p"] == [None, pytest.approx(4.607804612187, abs=6e-13)]
+    assert found["self_weight"][0] == 1
+
+
+def test_sigmoid():
+    found = payload("sigmoid", "--n", 1024, "--rho", 0.3, "--bias-factor", 2)
+    assert found["window"] == pytest.approx([1 / 0.7, 1 / 0.3])
+    assert found["half_weight_window"] == list(sigmoid.half_weight_window(0.3, math.log(1024), bias_factor=2.0))
+    found = payload("sigmoid", "--n", "1024,1e300", "--rho", "0,0.3", "--bias-factor", "1,2", "--gamma", 1.6)
+    assert found["window"] == [[None, [1.0, None]], [None, pytest.approx([1 / 0.7, 1 / 0.3])]]
+    assert np.shape(found["self_weight"]) == (2, 2, 2)
+    assert found["half_weight_window"][0][1][0] is None

@@ -4,9 +4,37 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from critattn.theory import depth, finite_dimension, mixed, quadrature, random_energy, simplex
+    from critattn.theory import (
+        depth,
+        entmax,
+        family,
+        finite_dimension,
+        mixed,
+        needle,
+        power,
+        quadrature,
+        random_energy,
+        relu_power,
+        sigmoid,
+        simplex,
+        softplus,
+    )
 
-__all__ = ["depth", "finite_dimension", "mixed", "quadrature", "random_energy", "simplex"]
+__all__ = [
+    "depth",
+    "entmax",
+    "family",
+    "finite_dimension",
+    "mixed",
+    "needle",
+    "power",
+    "quadrature",
+    "random_energy",
+    "relu_power",
+    "sigmoid",
+    "simplex",
+    "softplus",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from critattn.theory.quadrature import (
     common_direction,
     elementwise,
     log_moment,
+    root_near,
 )
 
 FIRST_NODES = 32
@@ -122,18 +123,6 @@ def _mean_self_weight(gamma: float, log_n: float, *, law: CommonDirection, nodes
     return float(weights @ special.expit(-against))
 
 
-def _root_near(f: Callable[[float], float], guess: float, *, ratio: float, limit: float) -> float:
-    """Root of an increasing function near a guess, by a geometric bracket; nan where above the limit."""
-    low, high = guess / ratio, min(guess * ratio, limit)
-    while f(low) > 0:
-        low, high, ratio = low / ratio, low, ratio**1.5
-    while f(high) < 0:
-        if high >= limit:
-            return np.nan
-        low, high, ratio = high, min(high * ratio, limit), ratio**1.5
-    return bracketed_root(f, low, high, xtol=1e-13 * high)
-
-
 def _expanded_gamma(rho: float, log_n: float, d: float) -> float:
     """The simplex value with the first correction in 1/d."""
     return float(log_others(log_n) / ((1 - rho) * log_n) * (1 + spread(rho) * log_n / (2 * d)))
@@ -160,11 +149,11 @@ def _quadrature_half_weight(
     kind: str, law: CommonDirection, log_n: float, *, limit: float, tolerance: float
 ) -> HalfWeight:
     nodes, guess = FIRST_NODES, _expanded_gamma(law.rho, log_n, law.d)
-    gamma = _root_near(_excess(kind, log_n, law, nodes), min(guess, limit), ratio=1.2, limit=limit)
+    gamma = root_near(_excess(kind, log_n, law, nodes), min(guess, limit), ratio=1.2, limit=limit)
     residual = np.nan
     while nodes < LAST_NODES and np.isfinite(gamma):
         nodes, coarse = 2 * nodes, gamma
-        gamma = _root_near(_excess(kind, log_n, law, nodes), coarse, ratio=1.0001, limit=limit)
+        gamma = root_near(_excess(kind, log_n, law, nodes), coarse, ratio=1.0001, limit=limit)
         residual = abs(gamma / coarse - 1)
         if residual <= tolerance:
             break

@@ -38,6 +38,18 @@ def bracketed_root(f: Callable[[float], float], low: float, high: float, *, xtol
     return float(optimize.root_scalar(f, bracket=(low, high), method="brentq", xtol=xtol, rtol=1e-14).root)
 
 
+def root_near(f: Callable[[float], float], guess: float, *, ratio: float, limit: float) -> float:
+    """Root of an increasing function near a guess, by a geometric bracket; nan where above the limit."""
+    low, high = guess / ratio, min(guess * ratio, limit)
+    while f(low) > 0:
+        low, high, ratio = low / ratio, low, ratio**1.5
+    while f(high) < 0:
+        if high >= limit:
+            return np.nan
+        low, high, ratio = high, min(high * ratio, limit), ratio**1.5
+    return bracketed_root(f, low, high, xtol=1e-13 * high)
+
+
 def _debye_polynomials(count: int) -> list[Polynomial]:
     """Polynomials u_1 ... u_count of the uniform expansion of I_nu, by their recurrence [DLMF 10.41.9]."""
     t2, polynomials = Polynomial([0, 0, 1.0]), [Polynomial([1.0])]
