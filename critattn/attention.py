@@ -1,6 +1,6 @@
 """One attention layer: scores to weights to outputs, dense or in blocks of rows, and its repetition in depth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -61,6 +61,69 @@ class Causal:
         return query_positions + 1
 
 
+@pytree(meta=("width",))
+class Window:
+    """A query sees the last `width` keys up to and including its own position.
+
+    Attributes:
+        width: keys in the window, at least 1.
+    """
+
+    width: int
+
+    def __post_init__(self) -> None:
+        if not self.width >= 1:
+            raise DomainError.of("width", self.width, "at least 1")
+
+    def allowed(self, query_positions: Array, key_positions: Array) -> Array | None:
+        """True where position - width < key position <= position, (rows, keys)."""
+        distance = query_positions[:, None] - key_positions[None, :]
+        return (distance >= 0) & (distance < self.width)
+
+    def keys_seen(self, query_positions: Array, total_keys: int) -> Array:
+        """The smaller of position + 1 and the width, (rows,)."""
+        return jnp.minimum(query_positions + 1, self.width)
+
+
+@pytree(meta=("ids",))
+class Packed:
+    """Several documents in one sequence: a query sees the keys of its own document up to its own position.
+
+    Attributes:
+        ids: the document of each position, any integers; kept as a tuple, so that a layer's arrays stay its parameters.
+    """
+
+    ids: Sequence[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", tuple(np.asarray(self.ids).tolist()))
+
+    def allowed(self, query_positions: Array, key_positions: Array) -> Array | None:
+        """True where the key is of the same document and not after the query, (rows, keys)."""
+        ids = jnp.asarray(self.ids)
+        same = ids[query_positions][:, None] == ids[key_positions][None, :]
+        return same & (key_positions[None, :] <= query_positions[:, None])
+
+    def keys_seen(self, query_positions: Array, total_keys: int) -> Array:
+        """Position within the document + 1, (rows,).
+
+        Raises:
+            DomainError: where the ids are not one for each key.
+        """
+        if len(self.ids) != total_keys:
+            raise DomainError(f"ids: have {len(self.ids)} entries; allowed: one for each of the {total_keys} keys")
+        return self.own_positions(query_positions) + 1
+
+    def own_positions(self, query_positions: Array) -> Array:
+        """How many earlier positions belong to the same document, (rows,)."""
+        seen: dict[int, int] = {}
+        order = np.zeros(len(self.ids), int)
+        for place, document in enumerate(self.ids):
+            order[place] = seen.get(document, 0)
+            seen[document] = order[place] + 1
+        return jnp.asarray(order)[query_positions]
+
+
 MASKS: dict[str, type] = {"bidirectional": Bidirectional, "causal": Causal}
 
 
@@ -110,7 +173,9 @@ class Attention:
     def context(self, query_positions: Array, total_keys: int, dim: int) -> RowContext:
         """What the rows at these positions know about themselves."""
         keys_seen = self.mask.keys_seen(query_positions, total_keys)
-        return RowContext(query_positions, jnp.arange(total_keys), keys_seen, total_keys, dim)
+        restart = getattr(self.mask, "own_positions", None)
+        own = None if restart is None else restart(query_positions)
+        return RowContext(query_positions, jnp.arange(total_keys), keys_seen, total_keys, dim, own)
 
     def logits(self, scores: Array, context: RowContext) -> Array:
         """Apply the transforms in order: logits (..., rows, keys) in nats."""

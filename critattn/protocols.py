@@ -16,7 +16,7 @@ T = TypeVar("T")
 Array = jax.Array
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def pytree(*, meta: tuple[str, ...] = ()):
     """Make a frozen dataclass a JAX pytree: every field is data, except those named in `meta`.
 
@@ -70,6 +70,8 @@ class RowContext:
         keys_seen: (rows,) integers, how many keys a row may attend to under the mask.
         total_keys: number of keys n of the whole layer.
         dim: dimension d of queries and keys.
+        own_positions: (rows,) integers, the position of each query within its own document; None where there is one
+            document, in which it is the position itself.
     """
 
     query_positions: Array
@@ -77,6 +79,7 @@ class RowContext:
     keys_seen: Array
     total_keys: int
     dim: int
+    own_positions: Array | None = None
 
 
 class JacobianParts(NamedTuple):

@@ -12,6 +12,7 @@ COMMANDS = {
     "measure": "One attention layer on tokens from a file or a generator.",
     "sweep": "Run or resume a study, or a sweep given by options.",
     "threshold": "Critical thresholds with uncertainty, against theory.",
+    "scaling": "The catalogue of scaling laws: values, conformance vectors, checks.",
     "figures": "Draw figures from the store.",
     "studies": "Which studies exist.",
     "store": "List, show, export and delete results.",

@@ -1,11 +1,12 @@
-"""Scaling laws: how the inverse temperature of a row of scores grows with the number of keys."""
+"""The laws of the theory, which act on cosines, and the register of laws that take a coefficient gamma."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 
 from critattn.errors import DomainError, SpecError
 from critattn.protocols import Array, RowContext, ScalingLaw, pytree
+from critattn.scaling.lengths import Base, Lengths, scale_rows
 
 Length = Literal["sequence", "row"]
 
@@ -22,6 +23,16 @@ class LogN:
     gamma: Array | float
     length: Length = "sequence"
 
+    @property
+    def base(self) -> Base:
+        """The scores are cosines, which nothing is divided by."""
+        return "1"
+
+    def factor(self, lengths: Lengths) -> Any:
+        """Gamma log n, in the array type of the lengths."""
+        count = lengths.keys_seen if self.length == "row" else lengths.total_keys
+        return self.gamma * lengths.xp.log(count)
+
     def beta(self, context: RowContext) -> Array:
         """Inverse temperature gamma log n: a scalar, or (rows,) for `length="row"` or a gamma per row."""
         count = context.keys_seen if self.length == "row" else context.total_keys
@@ -29,7 +40,7 @@ class LogN:
 
     def __call__(self, logits: Array, context: RowContext) -> Array:
         """Multiply each row by its beta: logits (..., rows, keys), dtype of the input."""
-        return _scale_rows(logits, self.beta(context))
+        return scale_rows(logits, self.beta(context))
 
 
 @pytree()
@@ -48,12 +59,7 @@ class InverseTemperature:
 
     def __call__(self, logits: Array, context: RowContext) -> Array:
         """Multiply the scores by beta: logits (..., rows, keys), dtype of the input."""
-        return _scale_rows(logits, self.beta(context))
-
-
-def _scale_rows(logits: Array, beta: Array) -> Array:
-    beta = beta.astype(logits.dtype)
-    return logits * (beta[..., None] if beta.ndim else beta)
+        return scale_rows(logits, self.beta(context))
 
 
 def length(name: str) -> Length:
@@ -82,7 +88,7 @@ def register(name: str, law: type) -> None:
 
 
 def names() -> list[str]:
-    """Names of the scaling laws that can be asked for."""
+    """Names of the scaling laws that take a coefficient gamma; `catalogue` has the others."""
     return sorted(_LAWS)
 
 

@@ -1,0 +1,60 @@
+"""Looking laws up in the catalogue, and a way in for new ones."""
+
+import difflib
+from typing import Any
+
+from critattn.errors import SpecError
+from critattn.protocols import ScalingLaw, Transform
+from critattn.scaling.clamped import RATIOS, STEPPED
+from critattn.scaling.entries import Entry
+from critattn.scaling.fixed import FIXED
+from critattn.scaling.scalable import SCALABLE_SOFTMAX, THEORY
+
+_ENTRIES: dict[str, Entry] = {one.name: one for one in (*FIXED, *THEORY, *SCALABLE_SOFTMAX, *RATIOS, *STEPPED)}
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every law of the catalogue, constants first."""
+    return tuple(_ENTRIES.values())
+
+
+def entry(name: str) -> Entry:
+    """What the catalogue says of a law.
+
+    Raises:
+        SpecError: for an unknown name, with the closest one.
+    """
+    if name not in _ENTRIES:
+        close = difflib.get_close_matches(name, _ENTRIES, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise SpecError(f"scaling law {name!r} is unknown; {hint}known: {', '.join(_ENTRIES)}")
+    return _ENTRIES[name]
+
+
+def add(new: Entry) -> None:
+    """Add a law to the catalogue.
+
+    Raises:
+        SpecError: where the name is taken.
+    """
+    if new.name in _ENTRIES:
+        raise SpecError(f"scaling law {new.name!r} exists already")
+    _ENTRIES[new.name] = new
+
+
+def law(name: str, **parameters: Any) -> ScalingLaw:
+    """The law of that name, a transform that multiplies scores q.k by m x base; parameters override defaults.
+
+    Raises:
+        SpecError: for an unknown name or parameter, or a law that is no factor per row.
+    """
+    return entry(name).made(parameters)
+
+
+def transforms(name: str, *, bias: Transform | None = None, **parameters: Any) -> tuple[Transform, ...]:
+    """Base, factor, soft cap and the bias given, in the order of the source: `Attention(*transforms("grok-2"))`.
+
+    Raises:
+        SpecError: for an unknown name or parameter, or a law that no transform of logits expresses.
+    """
+    return entry(name).transforms(parameters, bias=bias)
