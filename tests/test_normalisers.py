@@ -34,7 +34,11 @@ CASES = {
     "relu-power 15 softmax": ("relu-power over softmax", 15.0, ca.ReluPower(15.0, ca.Softmax())),
     "relu-power 2 sigmoid-l1": ("relu-power over sigmoid-l1", 2.0, ca.ReluPower(2.0, ca.SigmoidL1())),
 }
-every = pytest.mark.parametrize("case", CASES)
+# further parameters of the same formulas
+FURTHER = ("sigmoid 2.5", "power 1", "entmax 1.2", "entmax 3", "relu-power 1 softmax", "relu-power 2 sigmoid-l1")
+every = pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in FURTHER else []) for case in CASES]
+)
 
 
 def context_of(keys_seen, n):
@@ -464,6 +468,7 @@ def test_leading_axes_are_heads_and_jit_vmap_and_grad_go_through(case):
     assert np.all(np.isfinite(slope))
 
 
+@pytest.mark.slow
 def test_exponents_can_be_traced_batched_and_given_by_row():
     tokens = ca.near_simplex(0, 30, 8, rho=0.3)
     for name, option, values in (("relu-power", "p", [1.0, 4.0]), ("entmax", "alpha", [1.2, 2.0])):
