@@ -10,13 +10,17 @@ from numpy.typing import ArrayLike
 
 from critattn.criticality import Threshold, combine
 from critattn.errors import DomainError, SpecError
-from critattn.theory import finite_dimension, mixed, simplex
+from critattn.theory import finite_dimension, mixed, power, relu_power, simplex
 
 KINDS = ("simplex", "near-simplex", "random-scores", "file")
 # A weight carries a rounding error of a few eps times the logits' size (tens of nats), and a root of it the same
 # relative to gamma: 1e-15 times 1e2 to 1e3 in float64, 1e-7 times as much in float32.
 ROUND_OFF: Mapping[str, float] = MappingProxyType({"float64": 1e-9, "float32": 1e-4})
 PREDICTED_LAYER: Mapping[str, str] = MappingProxyType({"normaliser": "softmax", "mask": "bidirectional"})
+# what a predicted critical p supposes beside the normaliser
+PREDICTED_IN_P: Mapping[str, str] = MappingProxyType(
+    {"mask": "bidirectional", "stage_one": "softplus-l1", "law": "log-n"}
+)
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,40 @@ RULES: Mapping[str, Callable[[Mapping[str, object], str], Prediction]] = Mapping
 )
 
 
+def parameter_of(quantity: str) -> str:
+    """The control parameter that a threshold of that name is in: p or gamma."""
+    return "p" if quantity == "half_weight_p" else "gamma"
+
+
+def _critical_p(coordinates: Mapping[str, object]) -> Prediction:
+    kind, normaliser = str(coordinates["kind"]), str(coordinates.get("normaliser", "relu-power"))
+    for name, usual in PREDICTED_IN_P.items():
+        if coordinates.get(name, usual) != usual:
+            return _none(f"no predictor of p for {name} {coordinates[name]}, only for {usual}")
+    if _number(coordinates, "bias", 0.0) != 0:
+        return _none("no predictor of p with a bias")
+    if kind == "simplex" and normaliser == "power":
+        return _rooted(power.critical_p(_number(coordinates, "rho"), _log_n(coordinates)), "simplex (13.1)", 0.0)
+    if kind == "simplex" and normaliser == "relu-power":
+        return Prediction(None, "simplex (12.1)", 0.0, "every p > 0 localises on a simplex")
+    if kind not in ("near-simplex", "file") or normaliser != "relu-power":
+        return _none(f"no predictor of p for {normaliser} on {kind} tokens")
+    return _reweighted(coordinates, kind)
+
+
+def _reweighted(coordinates: Mapping[str, object], kind: str) -> Prediction:
+    log_n, d = _log_n(coordinates), _number(coordinates, "d")
+    rho = _number(coordinates, "effective_rho" if kind == "file" and "effective_rho" in coordinates else "rho")
+    if d < 3 or not 0 <= rho < 1:
+        return _none(f"no predictor of p at effective rho {rho:.6g} in {d:g} dimensions")
+    zeta = 1.0 if kind == "file" else _number(coordinates, "zeta", 1.0)
+    effective = float(np.asarray(finite_dimension.effective_rho(rho, zeta)))
+    gamma = _number(coordinates, "gamma", float(np.log(d)))
+    stated = None if kind == "file" else float(np.asarray(relu_power.error_class(effective, log_n, d)))
+    reason = "" if effective == rho and kind != "file" else f"at effective rho {effective:.6g}"
+    return _rooted(relu_power.critical_p(effective, log_n, d, gamma=gamma), "re-weighting (12.9)", stated, reason)
+
+
 def predict(coordinates: Mapping[str, object]) -> Prediction:
     """The prediction that applies to a threshold measured at these coordinates.
 
@@ -163,11 +201,13 @@ def predict(coordinates: Mapping[str, object]) -> Prediction:
         SpecError: for a missing or unknown kind, or a coordinate that is missing or not a number.
         DomainError: for a coordinate outside of the predictor's range.
 
-    Source: [derived, docs/theory.md (1.7), (1.8), (4.5), (4.7), (9.1)].
+    Source: [derived, docs/theory.md (1.7), (1.8), (4.5), (4.7), (9.1), (12.1), (12.9), (13.1)].
     """
     kind = coordinates.get("kind")
     if kind not in RULES:
         raise SpecError(f"coordinates: kind = {kind!r} must be one of {', '.join(KINDS)}")
+    if parameter_of(str(coordinates.get("quantity"))) == "p":
+        return _critical_p(coordinates)
     for name, usual in PREDICTED_LAYER.items():
         if coordinates.get(name, usual) != usual:
             return _none(f"no predictor for {name} {coordinates[name]}, only for {usual}")
@@ -207,13 +247,14 @@ def compare(threshold: Threshold, coordinates: Mapping[str, object]) -> Comparis
     compare, or a difference beyond the stated error without a standard error to judge it by; the reason says so.
 
     Args:
-        threshold: the measured threshold; only those in gamma have a predictor here.
+        threshold: the measured threshold, in gamma, or in p for the quantity half_weight_p.
         coordinates: `kind` (simplex, near-simplex, random-scores, file); `n` or `log_n`; `rho`; `d`
             (near-simplex, file); `tau` (random-scores: standard deviation of the scores); `zeta` (near-simplex:
             |z_0|^2/d of the draw, 1 by default, which sets the effective rho); `effective_rho` (file: mean
             off-diagonal cosine, else `rho`); `quantity` (half_weight by default, median_half_weight,
-            half_angle); `normaliser` (softmax by default); `mask` (bidirectional by default); `dtype` (float64
-            by default); `identity_weight`, `attention_weight`, `norm` (half_angle; 0, 1, 1 by default).
+            half_angle, half_weight_p); `normaliser` (softmax by default, relu-power for half_weight_p, which also
+            reads `gamma`, log d by default, `stage_one`, `bias` and `law`); `mask` (bidirectional by default); `dtype`
+            (float64 by default); `identity_weight`, `attention_weight`, `norm` (half_angle; 0, 1, 1 by default).
             Others are kept and not read.
 
     Returns:
@@ -224,8 +265,9 @@ def compare(threshold: Threshold, coordinates: Mapping[str, object]) -> Comparis
         DomainError: for a coordinate outside of the predictor's range.
     """
     prediction = predict(coordinates)
-    if threshold.parameter != "gamma":
-        prediction = _none(f"no predictor of critical {threshold.parameter}, only of gamma")
+    parameter = parameter_of(str(coordinates.get("quantity")))
+    if threshold.parameter != parameter:
+        prediction = _none(f"no predictor of critical {threshold.parameter}, only of {parameter}")
     return _joined(threshold, coordinates, prediction)
 
 
@@ -261,7 +303,7 @@ def compare_draws(roots: ArrayLike, coordinates: Mapping[str, object], *, zeta: 
     if roots.ndim != 1 or roots.shape != zeta.shape:
         raise DomainError.of("roots, zeta", (roots.shape, zeta.shape), "two vectors of one length")
     method = f"mean of {roots.size} draws, each against its effective rho"
-    threshold = combine(roots, method=method)
+    threshold = combine(roots, parameter=parameter_of(str(coordinates.get("quantity"))), method=method)
     each = [predict({**coordinates, "zeta": float(value)}) for value in zeta]
     lost = next((one for one in each if one.value is None), None)
     if lost is not None:

@@ -24,9 +24,12 @@ Layer = Callable[[Any], Attention]
 Source = Tokens | RandomScores | ArrayLike
 
 NAMES = ("half_weight", "median_half_weight", "row_disorder", "half_angle", "common_ratio", "effective_rho")
+IN_P = ("half_weight_p",)
 # what a sample of rows estimates, or what needs no rows at all
 SAMPLED = ("half_weight", "common_ratio", "effective_rho")
-GAMMA_MAX = 1000.0
+GAMMA_MAX = P_MAX = 1000.0
+# weights are defined above p = 0; so close to it nothing depends on p
+P_MIN = 1e-6
 START = 4.0
 # the logits of an exact simplex, up to about 100 nats, round differently in different rows
 ALIKE_ULPS = 4096
@@ -73,6 +76,38 @@ def half_weight(
         return _mean_over_rows(rows, dtype)
 
     return _refuse_flat(_refuse_jump(_search(curve, "the mean self weight", gamma_max), curve), curve, dtype)
+
+
+def half_weight_p(
+    tokens: Source,
+    layer: Layer,
+    *,
+    sample_rows: int | None = None,
+    seed: int = 0,
+    dtype: str = "float64",
+    p_max: float = P_MAX,
+) -> Threshold:
+    """The exponent p at which the mean self weight over rows is 1/2, by Brent's method on these tokens.
+
+    Args:
+        tokens: Tokens, random scores, or an array (n, d).
+        layer: maps p to an Attention, as `lambda p: Attention(LogN(4.0), normaliser=ReluPower(p))` does.
+        sample_rows: number of rows to average over; all by default.
+        seed: seed of the sampled rows.
+        dtype: float64 or float32.
+        p_max: end of the search.
+
+    Returns:
+        A Threshold in p, with the standard error of `half_weight`. `converged` is False with a reason where the mean
+        self weight never crosses 1/2, as on a simplex, where re-weighting localises for every p.
+    """
+    source = _source(tokens)
+
+    def curve(p: float) -> Estimate:
+        rows = row_values(layer(p), source, "self_weight", sample_rows=sample_rows, seed=seed, dtype=dtype)
+        return _mean_over_rows(rows, dtype)
+
+    return _refuse_flat(_search(curve, "the mean self weight", p_max, parameter="p", low=P_MIN), curve, dtype)
 
 
 def _refuse_jump(found: Threshold, curve: Callable[[float], Estimate]) -> Threshold:
@@ -151,12 +186,14 @@ def half_angle(
     return _search(curve, "the angle ratio", gamma_max)
 
 
-def _search(curve: Callable[[float], Estimate], quantity: str, gamma_max: float) -> Threshold:
-    if not 0 < gamma_max < np.inf:
-        raise DomainError.of("gamma_max", gamma_max, "positive and finite")
-    bracket = (0.0, min(START, gamma_max))
+def _search(
+    curve: Callable[[float], Estimate], quantity: str, largest: float, *, parameter: str = "gamma", low: float = 0.0
+) -> Threshold:
+    if not low < largest < np.inf:
+        raise DomainError.of(f"{parameter}_max", largest, f"finite and above {low:g}")
+    bracket = (low, min(START, largest))
     return criticality.find_crossing(
-        curve, level=0.5, bracket=bracket, expand_to=gamma_max, parameter="gamma", quantity=quantity
+        curve, level=0.5, bracket=bracket, expand_to=largest, parameter=parameter, quantity=quantity
     )
 
 
@@ -168,7 +205,8 @@ def _refuse_flat(found: Threshold, curve: Callable[[float], Estimate], dtype: st
     rise = abs(curve(beyond).value - curve(found.critical).value)
     if rise > max(1e-9, 64 * float(np.finfo(dtype).eps)):
         return found
-    reason = f"the mean self weight tends to 0.5 without crossing it (within rounding at gamma = {found.critical:.6g})"
+    where = f"within rounding at {found.parameter} = {found.critical:.6g}"
+    reason = f"the mean self weight tends to 0.5 without crossing it ({where})"
     return Threshold(found.parameter, None, None, found.method, False, reason)
 
 

@@ -30,6 +30,7 @@ QUICK = {
     "finite_dimension": "n = [32, 64]\nd = [8, 16]\nreplicates = 2\n",
     "mixed_thresholds": "n = 64\ntau = [0.0, 0.05]\nreplicates = 2\n",
     "order_parameters": 'n = [8, 16, 32]\ngamma = "0:4:9"\n',
+    "relu_power": "n = [32, 64]\nd = 16\nrho = 0.3\nreplicates = 2\n",
     "random_scores": 'n = 64\ntau = "0:0.3:4"\ngamma = "0:8:5"\nreplicates = 1\n',
 }
 

@@ -71,7 +71,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         "# Attention phase transitions: theory and simulation",
         f"`critattn reproduce --{report['mode']}`, seed {report['seed']}, critattn {installed_version()}, "
         f"{report['seconds']:.0f} s.",
-        "## Thresholds in gamma, predicted and measured",
+        "## Thresholds, predicted and measured",
         _table(HEADINGS, [_row(record) for record in report["thresholds"]]),
         VERDICTS,
         *_scaling(report["finite_size_scaling"]),

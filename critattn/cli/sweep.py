@@ -27,6 +27,7 @@ PLACES = {
     "rho": ("axes", "rho"),
     "tau": ("axes", "tau"),
     "gamma": ("axes", "gamma"),
+    "p": ("axes", "p"),
     "replicates": ("axes", "replicates"),
     "tokens": ("tokens", "kind"),
     "fix_common": ("tokens", "fix_common"),
@@ -39,7 +40,13 @@ PLACES = {
     "identity_weight": ("attention", "identity_weight"),
     "attention_weight": ("attention", "attention_weight"),
     "layers": ("attention", "layers"),
+    "alpha": ("attention", "alpha"),
+    "stage_one": ("attention", "stage_one"),
+    "bias": ("attention", "bias"),
+    "bias_factor": ("attention", "bias_factor"),
+    "offset_free_rows": ("attention", "offset_free_rows"),
 }
+IN_P = "half_weight_p"
 TOP = ("sample_rows",)
 
 
@@ -50,6 +57,7 @@ TOP = ("sample_rows",)
 @click.option("--rho", help="Cosines: a number, a list or a range start:stop:points.")
 @click.option("--tau", help="Standard deviations of random scores.")
 @click.option("--gamma", help="Coefficients of log n, such as 0:4:81; without it thresholds are searched.")
+@click.option("--p", help="Exponents of relu-power or power, such as 1:30:30, beside --gamma.")
 @click.option("--replicates", type=int, help="Independent draws of each token set.")
 @click.option("--tokens", help="simplex, near-simplex, random-scores or file.  [default: near-simplex]")
 @click.option("--fix-common", is_flag=True, default=None, help="Near-simplex: fix the common direction's norm.")
@@ -57,6 +65,11 @@ TOP = ("sample_rows",)
 @click.option("--tensor", help="Which array of the file.")
 @click.option("--rows", help="Which rows of the file, start:stop.")
 @click.option("--normaliser", help="Map from logits to weights.  [default: softmax]")
+@click.option("--alpha", help="Exponent of entmax.  [default: 1.5]")
+@click.option("--stage-one", help="First stage of relu-power.  [default: softplus-l1]")
+@click.option("--bias", help="Subtract this from the scores before they are scaled.")
+@click.option("--bias-factor", help="B of sigmoid and sigmoid-l1: bias -B log n.  [default: 1]")
+@click.option("--offset-free-rows", type=int, help="relu-power with --causal: first rows without offset.")
 @click.option("--causal", "mask", flag_value="causal", default=None, help="Causal mask.")
 @click.option("--length", help="Length that enters log n: sequence or row.  [default: sequence]")
 @click.option("--identity-weight", help="a of x' = a x + b ATT.  [default: 0]")
@@ -100,6 +113,10 @@ def command(
     Example: critattn sweep --gamma 0:4:41 --n 512 --d 32 --rho 0.5 --replicates 4
 
     Example: critattn sweep --gamma 0:4:81 --n 1e5,1e6 --d 64 --rho 0.5 --sample-rows 512 --dtype float32
+
+    Example: critattn sweep --normaliser relu-power --gamma 4 --p 1:15:15 --n 512 --d 64 --rho 0.3
+
+    Example: critattn sweep --normaliser relu-power --observables half_weight_p --n 512 --d 16,64 --rho 0.3
 
     Example: critattn sweep --n 256 --d 4,256 --rho 0.5 --replicates 4 --refine 0.05
     """
@@ -251,6 +268,7 @@ def _asked_for(study: str | None, options: dict[str, Any], *, quick: bool) -> tu
 
 def _as_option(key: re.Match[str]) -> str:
     options = {place: option for option, place in PLACES.items()}
+    options |= {("attention", option): option for option in ("p", "gamma")}
     option = options.get((key[1], key[2]), key[0])
     return f"--{option.replace('_', '-').replace('mask', 'causal')}"
 
@@ -259,13 +277,20 @@ def _table(given: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {"tokens": {}, "attention": {}, "axes": {}}
     for option, value in given.items():
         if option in PLACES:
-            section, key = PLACES[option]
+            section, key = _place(option, given)
             made[section][key] = value
         elif option in TOP:
             made[option] = value
     made["tokens"].setdefault("kind", "file" if "file" in given else "near-simplex")
     made["observables"] = given.get("observables") or _observables(given)
     return made
+
+
+def _place(option: str, given: Mapping[str, Any]) -> tuple[str, str]:
+    """Table and key of an option; p without gammas, and gamma where p is searched, belong to the layer."""
+    searched = IN_P in str(given.get("observables", ""))
+    single = (option == "p" and "gamma" not in given) or (option == "gamma" and searched)
+    return ("attention", option) if single else PLACES[option]
 
 
 def _observables(given: dict[str, Any]) -> str:

@@ -97,7 +97,7 @@ def for_people(records: Sequence[Mapping[str, Any]], scaling: Sequence[Mapping[s
         )
         for record in records
     ]
-    columns = ("tokens", "threshold in gamma", "measured", "std. error", "predicted", "predictor", "verdict")
+    columns = ("tokens", "threshold", "measured", "std. error", "predicted", "predictor", "verdict")
     lines = [(one["quantity"].replace("_", " "), one["rho"], *(one[key] for key in SCALING)) for one in scaling]
     heading = "Finite-size scaling of the simplex, linear in 1/log n"
     before = [table(SCALING_HEADINGS, lines, title=heading)] if scaling else []

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from critattn import criticality
-from critattn.comparison import Comparison, compare, compare_draws
+from critattn.comparison import Comparison, compare, compare_draws, parameter_of
 from critattn.criticality import Threshold
 from critattn.errors import SpecError
 from critattn.sweeps.running import run_sweep
 from critattn.sweeps.spec import SweepSpec
 
-QUANTITIES = ("half_weight", "median_half_weight", "half_angle")
+QUANTITIES = ("half_weight", "median_half_weight", "half_angle", "half_weight_p")
 # what is searched where a study holds curves, and so no thresholds of its own
 SEARCHED: Mapping[str, tuple[str, ...]] = {
     "simplex": ("half_weight", "half_angle"),
@@ -23,6 +23,8 @@ SEARCHED: Mapping[str, tuple[str, ...]] = {
     "file": ("half_weight", "effective_rho"),
 }
 COORDINATES = ("n", "d", "rho", "tau", "effective_rho")
+# what else is shown of a threshold in p
+LAYER = ("gamma", "normaliser")
 
 
 def threshold_spec(spec: SweepSpec) -> SweepSpec:
@@ -31,14 +33,27 @@ def threshold_spec(spec: SweepSpec) -> SweepSpec:
     Searches run in float64, whatever the curves were stored in.
 
     Raises:
-        SpecError: for a study in depth, which has no threshold in gamma.
+        SpecError: for a study in depth, which has no threshold in gamma, and for several gammas beside a p axis.
     """
     if spec.mode == "threshold":
         return spec
     if spec.mode == "depth":
         raise SpecError("attention.layers: a study in depth has no threshold in gamma; allowed: 0 layers")
+    if spec.axes.p:
+        return _search_in_p(spec)
     axes = dataclasses.replace(spec.axes, gamma=())
     return dataclasses.replace(spec, axes=axes, observables=SEARCHED[spec.tokens.kind], dtype="float64")
+
+
+def _search_in_p(spec: SweepSpec) -> SweepSpec:
+    gamma, *others = spec.axes.gamma
+    if others:
+        raise SpecError("axes.gamma: several points beside a p axis; allowed for a threshold in p: one")
+    layer = dataclasses.replace(spec.attention, gamma=gamma)
+    axes = dataclasses.replace(spec.axes, gamma=(), p=())
+    extra = {"file": ("effective_rho",), "near-simplex": ("common_ratio",)}.get(spec.tokens.kind, ())
+    observables = ("half_weight_p", *extra)
+    return dataclasses.replace(spec, axes=axes, attention=layer, observables=observables, dtype="float64")
 
 
 def study_thresholds(spec: SweepSpec, data: Any = None, *, progress: Any = None) -> list[Comparison]:
@@ -86,22 +101,26 @@ def _comparison(spec: SweepSpec, quantity: str, point: Any) -> Comparison:
         if roots.size > 1:
             return compare_draws(roots, coordinates, zeta=zeta)
         coordinates["zeta"] = float(zeta[0])
-    return compare(_threshold(roots, errors), coordinates)
+    return compare(_threshold(roots, errors, parameter_of(quantity)), coordinates)
 
 
-def _threshold(roots: np.ndarray, errors: np.ndarray) -> Threshold:
+def _threshold(roots: np.ndarray, errors: np.ndarray, parameter: str) -> Threshold:
     if roots.size > 1:
-        return criticality.combine(roots, method=f"mean of {roots.size} draws")
+        return criticality.combine(roots, parameter=parameter, method=f"mean of {roots.size} draws")
     value, error = float(roots[0]), float(errors[0])
     if not np.isfinite(value):
-        return Threshold("gamma", None, None, "search", False, "no crossing below gamma_max, or none at all")
-    return Threshold("gamma", value, error if np.isfinite(error) else None, "rows of one token set", True)
+        return Threshold(parameter, None, None, "search", False, f"no crossing below {parameter}_max, or none at all")
+    return Threshold(parameter, value, error if np.isfinite(error) else None, "rows of one token set", True)
 
 
 def _coordinates(spec: SweepSpec, quantity: str, point: Any) -> dict[str, Any]:
     numbers = {name: float(point[name].values) for name in COORDINATES if name in point and point[name].ndim == 0}
     layer = {"normaliser": spec.attention.normaliser, "mask": spec.attention.mask, **spec.attention.mixing}
     names = {"kind": spec.tokens.kind, "quantity": quantity, "dtype": spec.dtype, "norm": spec.tokens.norm}
+    if parameter_of(quantity) == "p":
+        options = {name: getattr(spec.attention, name) for name in ("stage_one", "bias", "law")}
+        layer |= {name: value for name, value in options.items() if value is not None}
+        layer["gamma"] = spec.attention.gamma_at(numbers["d"]) if "d" in numbers else spec.attention.gamma
     return {**names, **layer, **numbers}
 
 
@@ -109,7 +128,8 @@ def record(comparison: Comparison) -> dict[str, Any]:
     """A comparison as the keys of the command line's JSON."""
     found = comparison.threshold
     where = comparison.coordinates
-    shown = {name: where[name] for name in ("kind", "quantity", *COORDINATES, "mask") if name in where}
+    layer = LAYER if found.parameter == "p" else ()
+    shown = {name: where[name] for name in ("kind", "quantity", *COORDINATES, *layer, "mask") if name in where}
     return {
         "parameter": found.parameter,
         "coordinates": shown,

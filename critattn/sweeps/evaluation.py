@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from critattn import curves, layers, observables, tensorfiles, thresholds, tokens
+from critattn.attention import Attention
 from critattn.continuation import continue_curves
 from critattn.datasets import STATISTICS, Axis, Column, Layout, Unit
 from critattn.measurement import Source, measure_batch
 from critattn.observables import Observable
 from critattn.storage import canonical_json
 from critattn.sweeps.spec import RANDOM_KINDS, SweepSpec
-from critattn.tokens import Tokens
+from critattn.tokens import Tokens, TokenStream
 
 log = logging.getLogger(__name__)
 LONG_NAMES = {
@@ -26,8 +27,10 @@ LONG_NAMES = {
     "tau": "standard deviation of scores",
     "replicate": "draw",
     "gamma": "gamma = beta / log n",
+    "p": "exponent",
     "layer": "layers passed",
     "half_weight": "gamma where the mean self weight is 1/2",
+    "half_weight_p": "p where the mean self weight is 1/2",
     "median_half_weight": "median over rows of gamma where a self weight is 1/2",
     "row_disorder": "standard deviation over rows of gamma where a self weight is 1/2",
     "half_angle": "gamma where the angle ratio is 1/2",
@@ -41,7 +44,7 @@ LONG_NAMES = {
 def layout_of(spec: SweepSpec) -> Layout:
     """Axes and observables of the sweep's result.
 
-    Unit axes are n, d, rho, tau and replicate as far as the tokens have them; gamma and layer are whole in a unit.
+    Unit axes are n, d, rho, tau and replicate as far as the tokens have them; gamma, p and layer are whole in a unit.
 
     Raises:
         SpecError: for a token file that cannot be read.
@@ -50,6 +53,8 @@ def layout_of(spec: SweepSpec) -> Layout:
     blocks = []
     if spec.axes.gamma:
         blocks.append(_axis("gamma", spec.axes.gamma))
+    if spec.axes.p:
+        blocks.append(_axis("p", spec.axes.p))
     if spec.attention.layers:
         blocks.append(_axis("layer", range(spec.attention.layers + 1)))
     columns = tuple(_column(spec, name) for name in spec.observables)
@@ -114,7 +119,7 @@ def evaluate(spec: SweepSpec, unit: Unit) -> np.ndarray:
         unit: index along the unit axes of `layout_of(spec)`.
 
     Returns:
-        (*gamma, *layer, observables, statistics) float64: values, standard errors (NaN where a value is exact), and
+        (*gamma, *p, *layer, observables, statistics) float64: values, standard errors (NaN where a value is exact), and
         where curves may be continued the interpolation error (NaN where a point was computed). A threshold that was
         not found is NaN.
 
@@ -132,8 +137,9 @@ def _curve(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, ...]]:
     how = {**spec.attention.mixing, **spec.sampling, "dtype": spec.dtype, "memory_bytes": spec.memory_bytes}
     smooth = continued(spec)
     if not smooth:
-        measured = measure_batch(spec.attention(gammas), made, chosen, **how)
-        return {name: (estimate.value, estimate.standard_error) for name, estimate in measured.items()}
+        shape = (gammas.size, len(spec.axes.p)) if spec.axes.p else (gammas.size,)
+        measured = measure_batch(_batch(spec), made, chosen, **how)
+        return {name: (_shaped(e.value, shape), _shaped(e.standard_error, shape)) for name, e in measured.items()}
     found = _interpolated(spec, made, smooth, how)
     lacking = {o.needs for o in chosen if o.name not in found}
     rest = tuple(o for o in chosen if o.needs in lacking)
@@ -141,6 +147,19 @@ def _curve(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, ...]]:
         known = curves.evaluator(spec.attention, made, rest, **how)(gammas)
         found |= {o.name: (known[o.name], known.get(f"{o.name}_se"), None) for o in rest}
     return found
+
+
+def _batch(spec: SweepSpec) -> Attention:
+    """A layer for each gamma, and for each pair of gamma and p where there is a p axis."""
+    gammas = np.array(spec.axes.gamma)
+    if not spec.axes.p:
+        return spec.attention(gammas)
+    pairs = np.meshgrid(gammas, np.array(spec.axes.p), indexing="ij")
+    return spec.attention(*(points.ravel() for points in pairs))
+
+
+def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
+    return None if values is None else np.reshape(values, shape)
 
 
 def _interpolated(
@@ -178,9 +197,15 @@ def _depth(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, Any]]:
 
 
 def _threshold(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, Any]]:
+    in_gamma = [name for name in spec.observables if name not in thresholds.IN_P]
     found = thresholds.measure_thresholds(
-        spec.attention, made, spec.observables, **spec.attention.mixing, **spec.sampling, dtype=spec.dtype
+        spec.attention, made, in_gamma, **spec.attention.mixing, **spec.sampling, dtype=spec.dtype
     )
+    if len(in_gamma) < len(spec.observables):
+        if isinstance(made, TokenStream):
+            raise TypeError("a search in p needs all rows")
+        gamma = spec.attention.gamma_at(made.d)
+        found["half_weight_p"] = thresholds.half_weight_p(made, lambda p: spec.attention(gamma, p), dtype=spec.dtype)
     return {name: (threshold.critical, threshold.standard_error) for name, threshold in found.items()}
 
 

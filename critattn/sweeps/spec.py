@@ -5,16 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from critattn import layers, normalisers, observables, thresholds
-from critattn.attention import MASKS, MEMORY_BYTES, Attention
-from critattn.attention import mask as mask_of
+from critattn import layers, observables, thresholds
+from critattn.attention import MEMORY_BYTES
 from critattn.continuation import MAX_NODES, default_tolerance, node_counts
 from critattn.errors import SpecError
 from critattn.protocols import DTYPES
-from critattn.scaling import LogN
-from critattn.scaling import length as length_of
 from critattn.storage import canonical_json, content_hash
 from critattn.sweeps import fields
+from critattn.sweeps.layer import ATTENTION_READERS, LOG_D, OPTIONAL, AttentionSpec, above, check_layer
 from critattn.tokens import MAX_ENTRIES, STREAM_ABOVE
 
 Mode = Literal["curve", "depth", "threshold"]
@@ -57,37 +55,6 @@ class TokenSpec:
 
 
 @dataclass(frozen=True)
-class AttentionSpec:
-    """What the layer is; called with gamma it makes one.
-
-    Attributes:
-        normaliser: its name in the registry.
-        mask: bidirectional or causal.
-        length: which length enters log n, sequence or row.
-        identity_weight: a of x' = a x + b ATT.
-        attention_weight: b.
-        layers: number of layers iterated; 0 for a single layer without a layer axis.
-    """
-
-    normaliser: str = "softmax"
-    mask: str = "bidirectional"
-    length: str = "sequence"
-    identity_weight: float = 0.0
-    attention_weight: float = 1.0
-    layers: int = 0
-
-    def __call__(self, gamma: Any) -> Attention:
-        """The layer with inverse temperature gamma log n; an array of gammas gives a batch of layers."""
-        law = LogN(gamma, length=length_of(self.length))
-        return Attention(law, normaliser=normalisers.get(self.normaliser), mask=mask_of(self.mask))
-
-    @property
-    def mixing(self) -> dict[str, Any]:
-        """The two weights of x' = a x + b ATT, as keyword arguments."""
-        return {"identity_weight": self.identity_weight, "attention_weight": self.attention_weight}
-
-
-@dataclass(frozen=True)
 class Axes:
     """The points of a sweep; an axis that the kind of tokens does not have is empty.
 
@@ -97,6 +64,7 @@ class Axes:
         rho: cosines.
         tau: standard deviations of random scores.
         gamma: coefficients of log n; empty where thresholds are searched.
+        p: exponents of a normaliser that has one, beside gamma; empty where it has the one of the layer.
         replicates: independent draws of each token set.
     """
 
@@ -105,6 +73,7 @@ class Axes:
     rho: tuple[float, ...] = ()
     tau: tuple[float, ...] = ()
     gamma: tuple[float, ...] = ()
+    p: tuple[float, ...] = ()
     replicates: int = 1
 
 
@@ -211,17 +180,20 @@ class SweepSpec:
         """Most gammas that a continued curve may compute: the largest nested number within 0.6 of the grid, or 0.
 
         It is 0, so that every point is computed, with `exact_grid`, along fewer than 55 gammas, which 17 nodes would
-        rarely do for, and for a study that is none of curves.
+        rarely do for, along p, and for a study that is none of curves.
         """
-        if self.exact_grid or self.mode != "curve":
+        if self.exact_grid or self.mode != "curve" or self.axes.p:
             return 0
         counts = [count for count in node_counts(MAX_NODES)[2:] if count <= MAX_SHARE * len(self.axes.gamma)]
         return counts[-1] if counts else 0
 
     def identity(self) -> dict[str, Any]:
-        """All that decides about the numbers, JSON-ready; titles are left out, and a sample where there is none."""
-        table = dataclasses.asdict(self) | {"tolerance": self.interpolation_tolerance}
+        """All that decides about the numbers, JSON-ready; titles are left out, and options that are not given."""
+        table: dict[str, Any] = {**dataclasses.asdict(self), "tolerance": self.interpolation_tolerance}
         absent = ("title", "description", *(() if self.sample_rows else ("sample_rows",)))
+        layer, axes = table["attention"], table["axes"]
+        table["attention"] = {key: layer[key] for key in layer if key not in OPTIONAL or layer[key] is not None}
+        table["axes"] = {key: axes[key] for key in axes if key != "p" or axes[key]}
         return {key: value for key, value in table.items() if key not in absent}
 
     def canonical(self) -> str:
@@ -240,8 +212,10 @@ def check(spec: SweepSpec) -> None:
     Raises:
         SpecError: with the key, its value and what is allowed.
     """
+    check_layer(spec.attention)
     _check_axes(spec)
     _check_observables(spec)
+    _check_exponents(spec)
     if spec.tokens.kind == "file" and not spec.tokens.path:
         raise SpecError("tokens.path: is missing; allowed: a .npy, .npz, .csv or .safetensors file")
     if spec.tokens.kind != "file" and (spec.tokens.path or spec.tokens.tensor or spec.tokens.rows):
@@ -275,7 +249,7 @@ def _check_observables(spec: SweepSpec) -> None:
     known = {
         "curve": tuple(observables.names()),
         "depth": tuple(layers.LAYER_RECORDS),
-        "threshold": thresholds.NAMES,
+        "threshold": (*thresholds.NAMES, *thresholds.IN_P),
     }[spec.mode]
     why = {"curve": "along gamma", "depth": "in depth", "threshold": "without a gamma axis"}[spec.mode]
     for name in spec.observables:
@@ -283,6 +257,21 @@ def _check_observables(spec: SweepSpec) -> None:
             raise SpecError(f"observables: {name!r} is unknown {why}; allowed: {', '.join(known)}")
     if spec.tokens.kind == "random-scores":
         _check_scores_suffice(spec)
+
+
+def _check_exponents(spec: SweepSpec) -> None:
+    layer, searched = spec.attention, set(spec.observables) & set(thresholds.IN_P)
+    if (spec.axes.p or searched) and not layer.has_exponent:
+        where = "axes.p" if spec.axes.p else f"observables: {min(searched)!r}"
+        raise SpecError(f"{where}: {layer.normaliser} has no exponent; allowed with attention.normaliser that has one")
+    if spec.axes.p and spec.mode != "curve":
+        raise SpecError("axes.p: needs a gamma axis and attention.layers = 0; attention.p is the exponent without one")
+    if layer.p is not None and (spec.axes.p or searched):
+        raise SpecError(f"attention.p: {layer.p:g}; allowed without a p axis and without a search in p")
+    if layer.gamma is not None and not searched:
+        raise SpecError(f"attention.gamma: {layer.gamma}; allowed with {', '.join(thresholds.IN_P)}; else axes.gamma")
+    if searched and spec.tokens.kind == "random-scores" and layer.gamma in (None, LOG_D):
+        raise SpecError("attention.gamma: random scores have no dimension for log d; allowed: a number")
 
 
 def _check_scores_suffice(spec: SweepSpec) -> None:
@@ -345,11 +334,11 @@ def _fraction(value: Any) -> float:
     return checked
 
 
-def _positive(value: Any) -> float:
-    checked = fields.number(value)
-    if checked <= 0:
-        raise SpecError(f"{checked:g}; allowed: > 0")
-    return checked
+def _exponents(value: Any) -> tuple[float, ...]:
+    points = fields.grid(value)
+    if min(points) <= 0:
+        raise SpecError(f"{min(points):g}; allowed: > 0")
+    return points
 
 
 AXIS_READERS = {
@@ -358,24 +347,17 @@ AXIS_READERS = {
     "rho": fields.grid,
     "tau": fields.grid,
     "gamma": fields.grid,
+    "p": _exponents,
     "replicates": fields.whole(1),
 }
 TOKEN_READERS = {
     "kind": fields.choice(KINDS),
     "unit_norm": fields.flag,
     "fix_common": fields.flag,
-    "norm": _positive,
+    "norm": above(0),
     "path": fields.text,
     "tensor": fields.text,
     "rows": fields.text,
-}
-ATTENTION_READERS = {
-    "normaliser": lambda value: fields.choice(normalisers.names())(value),
-    "mask": fields.choice(MASKS),
-    "length": fields.choice(("sequence", "row")),
-    "identity_weight": fields.number,
-    "attention_weight": fields.number,
-    "layers": fields.whole(0),
 }
 READERS: dict[str, fields.Reader] = {
     "kind": fields.choice(("sweep",)),
