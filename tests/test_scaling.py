@@ -193,10 +193,10 @@ def test_every_law_is_a_transform_that_equals_its_factor_under_jit(law):
     ("name", "mask"),
     [
         ("llama-4", ca.Packed([0] * 5 + [1] * 7)),
-        ("ministral-3", ca.Packed([0] * 5 + [1] * 7)),
-        ("ssmax", ca.Window(4)),
-        ("yarn", ca.Causal()),
-        ("lssa", ca.Causal()),
+        pytest.param("ministral-3", ca.Packed([0] * 5 + [1] * 7), marks=pytest.mark.slow),
+        pytest.param("ssmax", ca.Window(4), marks=pytest.mark.slow),
+        pytest.param("yarn", ca.Causal(), marks=pytest.mark.slow),
+        pytest.param("lssa", ca.Causal(), marks=pytest.mark.slow),
     ],
 )
 def test_laws_in_measure_and_in_its_gradient(name, mask):
