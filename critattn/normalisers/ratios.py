@@ -1,5 +1,7 @@
 """Weights `phi(s)/sum phi(s)`: softplus, sigmoid and powers, each divided by its sum."""
 
+from abc import ABC, abstractmethod
+
 import jax
 import jax.numpy as jnp
 
@@ -12,7 +14,7 @@ SERIES_BELOW = -9.0
 HUGE = 2.0**64
 
 
-class Ratio:
+class Ratio(ABC):
     """`A_j = phi(s_j)/sum_k phi(s_k)` of a positive function, computed from its logarithm.
 
     A subclass gives `log_phi` and `log_slope`. Rows sum to 1; a row without any allowed key has weight 0 everywhere.
@@ -21,13 +23,13 @@ class Ratio:
     full_support = True
     unit_row_mass = True
 
+    @abstractmethod
     def log_phi(self, logits: Array, context: RowContext) -> Array:
         """`log phi(s)` elementwise, finite."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_slope(self, logits: Array, context: RowContext) -> Array:
         """`phi'(s)/phi(s)` elementwise."""
-        raise NotImplementedError
 
     def __call__(self, logits: Array, context: RowContext, *, where: Array | None = None) -> Array:
         """Weights (..., rows, keys) of logits of the same shape, in the dtype of the logits."""

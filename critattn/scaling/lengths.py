@@ -1,5 +1,6 @@
 """What the n of a scaling law counts, and the base class of laws that are one factor per row."""
 
+from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
@@ -113,7 +114,7 @@ def scale_rows(logits: Array, beta: Array) -> Array:
 
 
 @pytree(meta=("counting", "base"))
-class Law:
+class Law(ABC):
     """A scaling law `beta = m(n) x base`: one factor m for each row of scores q.k.
 
     Parameters are scalars; (heads, 1) gives one value a head.
@@ -126,9 +127,9 @@ class Law:
     counting: Counting = field(default=SEQUENCE, kw_only=True)
     base: Base = field(default="1/sqrt(d)", kw_only=True)
 
+    @abstractmethod
     def factor(self, lengths: Lengths) -> Any:
         """m: a scalar or (rows,), in the array type of the lengths."""
-        raise NotImplementedError
 
     def beta(self, context: RowContext) -> Array:
         """Inverse temperature m x base: a scalar or (rows,), in nats per unit of q.k.
