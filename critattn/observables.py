@@ -27,7 +27,8 @@ class Observable:
         needs: what `row` is given: a RowBlock ("logits", "weights"), an OutputBlock ("outputs"), a PairBlock ("pairs"),
             the squared norms of the rows of the Jacobian ("gradient"); "operator" observables belong to the layer as a
             whole.
-        row: maps one block to a dict of (rows,) arrays, inside jit.
+        row: maps one block to a dict of (rows,) arrays, inside jit; from a PairBlock sums over its keys, added
+            up over blocks of keys; where all rows are measured a pair is counted in one of its two rows, twice.
         reduce: maps the joined arrays (float64, host, fixed order) and the Sample to an Estimate.
         title: a few words for people.
         analytic: along gamma, with an analytic normaliser, it is an analytic function (or a constant): a mean over rows
