@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.text import Text
 
-from critattn import plotting, rooms
+from critattn import plotting, rooms, tables
 from critattn.cli import main
 from critattn.sweeps import Axes, SweepSpec, load_study, run_sweep, store_path
 from critattn.theory import simplex
@@ -22,8 +22,15 @@ SMALL = {
 }
 
 
+SOURCES = {name: rooms.load("figures", name).DATA for name in NAMES}
+OF_TABLES = [name for name in NAMES if tables.named(SOURCES[name]) is not None]
+OF_STUDIES = [name for name in NAMES if name not in OF_TABLES]
+# in fast tests the figures of tables, whose data take a second at most
+SOME = [name if name in OF_TABLES else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+
+
 def study_of(name):
-    return rooms.load("figures", name).DATA.removeprefix("study:")
+    return SOURCES[name].removeprefix("study:")
 
 
 def shrunken(study) -> SweepSpec:
@@ -38,8 +45,34 @@ def datasets():
 
 
 @pytest.fixture(scope="module")
-def figures(datasets):
-    return {name: rooms.load("figures", name).draw(datasets[study_of(name)]) for name in NAMES}
+def closed_forms():
+    return {name: tables.make(name) for name in tables.names()}
+
+
+@pytest.fixture
+def data_of(request, closed_forms):
+    """Maps a figure to its data; the studies run only where one is asked for."""
+
+    def find(name):
+        table = tables.named(SOURCES[name])
+        return request.getfixturevalue("datasets")[study_of(name)] if table is None else closed_forms[table]
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return {}
+
+
+@pytest.fixture
+def figure_of(data_of, drawn):
+    def find(name):
+        if name not in drawn:
+            drawn[name] = rooms.load("figures", name).draw(data_of(name))
+        return drawn[name]
+
+    return find
 
 
 def texts(figure):
@@ -52,21 +85,22 @@ def panels(figure):
 
 
 def test_the_figures_that_the_package_promises():
-    promised = "angle_ratio collapse depth finite_dimension gradient_norm order_parameters random_scores"
-    assert promised.split() == list(NAMES)
+    studies = "angle_ratio collapse depth finite_dimension gradient_norm order_parameters random_scores"
+    closed = "family relu_power_weights scaling_laws softplus_entropy"
+    assert studies.split() == OF_STUDIES
+    assert closed.split() == OF_TABLES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_has_a_study_and_a_title(name):
-    module = rooms.load("figures", name)
-    assert study_of(name) in rooms.names("simulations")
-    assert module.TITLE
+def test_every_figure_has_data_and_a_title(name):
+    table = tables.named(SOURCES[name])
+    assert table in tables.names() if table else study_of(name) in rooms.names("simulations")
+    assert rooms.load("figures", name).TITLE
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_text_is_legible_and_inside_the_figure(figures, name):
-    figure = figures[name]
+@pytest.mark.parametrize("name", SOME)
+def test_text_is_legible_and_inside_the_figure(figure_of, name):
+    figure = figure_of(name)
     found = texts(figure)
     assert min(text.get_fontsize() for text in found) >= 6
     box = figure.bbox.padded(1)
@@ -82,10 +116,9 @@ def test_text_is_legible_and_inside_the_figure(figures, name):
     assert outside == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_axis_labels_do_not_overlap(figures, name):
-    figure = figures[name]
+@pytest.mark.parametrize("name", SOME)
+def test_axis_labels_do_not_overlap(figure_of, name):
+    figure = figure_of(name)
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     labels = [
@@ -96,10 +129,9 @@ def test_axis_labels_do_not_overlap(figures, name):
         assert not any(box.overlaps(other) for other in boxes[index + 1 :]), labels[index].get_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_axes_are_labelled(figures, name):
-    labelled = panels(figures[name])
+@pytest.mark.parametrize("name", SOME)
+def test_axes_are_labelled(figure_of, name):
+    labelled = panels(figure_of(name))
     assert labelled
     for axes in labelled:
         shared_x = axes.get_shared_x_axes().get_siblings(axes)
@@ -108,8 +140,24 @@ def test_axes_are_labelled(figures, name):
         assert any("$" in other.get_ylabel() or "cos" in other.get_ylabel() for other in shared_y)
 
 
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_captions_of_closed_forms_say_that_nothing_is_simulated(closed_forms, name):
+    data = closed_forms[tables.named(SOURCES[name])]
+    caption = rooms.load("figures", name).caption(data)
+    assert caption.endswith(".")
+    assert "othing is simulated" in caption
+    assert f"n = {data['n'].values[0]:,.0f}" in caption
+    assert "docs/theory.md" in caption or "[Chen 2025" in caption
+    unverified = [law for law, mark in zip(*map(np.atleast_1d, marks(data)), strict=True) if "nverified" in mark]
+    assert all(law in caption.partition("Unverified in part: ")[2] for law in unverified)
+
+
+def marks(data):
+    return (data["law"].values, data["mark"].values) if "law" in data.coords else ([], [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_STUDIES)
 def test_captions_say_what_was_done(datasets, name):
     module, data = rooms.load("figures", name), datasets[study_of(name)]
     caption = module.caption(data)
@@ -125,8 +173,8 @@ def test_captions_say_what_was_done(datasets, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_files_are_the_same_twice(datasets, name, tmp_path):
-    module, data = rooms.load("figures", name), datasets[study_of(name)]
+def test_files_are_the_same_twice(data_of, name, tmp_path):
+    module, data = rooms.load("figures", name), data_of(name)
     made = []
     for where in "ab":
         origin = plotting.provenance("critattn figures", data)
@@ -148,9 +196,9 @@ def test_order_parameters_have_the_closed_form_under_every_point(datasets):
 
 
 @pytest.mark.slow
-def test_critical_line_of_the_maps_is_the_one_of_theory(figures):
+def test_critical_line_of_the_maps_is_the_one_of_theory(figure_of):
     for name in ("angle_ratio", "gradient_norm"):
-        for axes in [panel for panel in panels(figures[name]) if panel.get_label() != "<colorbar>"]:
+        for axes in [panel for panel in panels(figure_of(name)) if panel.get_label() != "<colorbar>"]:
             (line,) = axes.get_lines()
             rho, gamma = line.get_data()
             np.testing.assert_allclose(gamma, simplex.critical_gamma(rho))
@@ -232,7 +280,7 @@ def test_without_names_what_is_there_is_drawn_and_what_is_not_is_named(command, 
     done = command("--format", "svg", "--json")
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
-    assert [figure["name"] for figure in payload["figures"]] == ["collapse", "order_parameters"]
+    assert [figure["name"] for figure in payload["figures"]] == sorted(["collapse", "order_parameters", *OF_TABLES])
     assert "depth" in payload["missing"]
     assert "critattn sweep depth" in done.stderr
 
@@ -256,3 +304,24 @@ def test_an_output_folder_that_cannot_be_made_is_one_line(command, stored, tmp_p
     assert done.exit_code == 2
     assert "taken" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("choice", [[], ["--quick"], ["--full"]])
+def test_a_figure_of_closed_forms_needs_no_store(command, tmp_path, choice):
+    done = command("scaling_laws", "--out", "drawn", "--format", "svg", "--json", *choice)
+    assert done.exit_code == 0, done.output
+    (figure,) = json.loads(done.stdout)["figures"]
+    assert figure["data"] == figure["store"] == "table:scaling_laws"
+    assert figure["data_sha256"] == plotting.fingerprint(tables.make("scaling_laws"))
+    text = (tmp_path / "drawn" / "scaling_laws.md").read_text(encoding="utf-8")
+    assert "made by: critattn figures scaling_laws\n" in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_empty_store_still_gives_the_figures_of_closed_forms(command):
+    done = command("--format", "svg", "--json")
+    assert done.exit_code == 0, done.output
+    payload = json.loads(done.stdout)
+    assert [figure["name"] for figure in payload["figures"]] == OF_TABLES
+    assert payload["missing"] == OF_STUDIES
+    assert "critattn sweep depth" in done.stderr

@@ -43,6 +43,7 @@ RANKS = {
     "storage": 4,
     "plotting": 4,
     "rooms": 4,
+    "tables": 4,
     "bench": 5,
     "sweeps": 5,
     "cluster": 5,

@@ -1,4 +1,4 @@
-"""`critattn figures`: draw figures from the store."""
+"""`critattn figures`: draw figures, from the store or from tables of closed forms."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ def command(
 ) -> None:
     """Draw figures from the data in the store; all of them without a NAME.
 
-    Each figure comes with its caption (.md), which says where the data come from.
+    Figures of closed forms need no store: their data are made on the spot. Each figure comes with its caption (.md),
+    which says where the data come from.
 
     Example: critattn figures angle_ratio --format pdf
 
@@ -52,7 +53,7 @@ def command(
     drawn = []
     for name in modules.keys() - lacking.keys():
         label, data = found[name]
-        made_by = f"critattn figures {name} {'--quick' if label.endswith('-quick') else '--full'}"
+        made_by = f"critattn figures {name}{_choice(label)}"
         drawn.append({"store": label, **draw(name, data, out, formats=kinds, command=made_by)})
     drawn.sort(key=lambda one: one["name"])
     for text in dict.fromkeys(lacking.values()):
@@ -88,8 +89,22 @@ def draw(name: str, data: Any, out: str | Path, *, formats: tuple[str, ...], com
     return {**facts, "caption": caption, "files": [str(file) for file in files]}
 
 
+def _choice(label: str) -> str:
+    """The option that chooses the data of this label; none for a table."""
+    from critattn import tables
+
+    if tables.named(label) is not None:
+        return ""
+    return " --quick" if label.endswith("-quick") else " --full"
+
+
 def _data(settings: Settings, source: str, *, quick: bool | None, run: bool, store: str | None) -> Any:
-    """(label of the store, dataset) of what a figure asks for, or a sentence that says how to make it."""
+    """(label of the data, dataset) of what a figure asks for, or a sentence that says how to make it."""
+    from critattn import tables
+
+    name = tables.named(source)
+    if name is not None:
+        return source, tables.make(name)
     study = source.removeprefix("study:")
     wanted = (False, True) if quick is None else (quick,)
     for choice in wanted:

@@ -117,12 +117,13 @@ class _Run:
 
     def figures(self, data: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         """Draw every figure; each record has its name, title, caption and files relative to the report."""
-        from critattn import plotting, rooms
+        from critattn import plotting, rooms, tables
 
         made = []
         for name in rooms.names("figures"):
             figure = rooms.load("figures", name)
-            dataset = data[figure.DATA.removeprefix("study:")]
+            table = tables.named(figure.DATA)
+            dataset = data[figure.DATA.removeprefix("study:")] if table is None else tables.make(table)
             caption = figure.caption(dataset)
             provenance = plotting.provenance(self.command, dataset)
             base = folder / "figures" / name
