@@ -125,7 +125,7 @@ def test_the_thresholds_of_the_report(finished):
     records = finished[1]["thresholds"]
     kinds = {record["coordinates"]["kind"] for record in records}
     assert kinds == {"simplex", "near-simplex", "random-scores"}
-    assert len(records) == 3 * 2 + 2 + 2 * 2 * 2
+    assert len(records) == 3 * 2 + 2 + 2 * 2 * 2 + 2
     for record in records:
         assert record["verdict"] in ("agrees", "within theory error", "disagrees", None)
         assert record["verdict"] or record["reason"]
@@ -149,7 +149,7 @@ def test_the_markdown_shows_every_row_and_figure(finished):
 @pytest.mark.slow
 def test_progress_goes_to_stderr(finished):
     lines = finished[2].splitlines()
-    assert lines[0].startswith("[1/7] angle_ratio: ")
+    assert lines[0].startswith(f"[1/{len(QUICK)}] angle_ratio: ")
     assert lines[-1] == f"{len(rooms.names('figures'))} figures"
 
 
@@ -217,7 +217,7 @@ def test_a_row_that_disagrees_is_shown_as_such(quick_job, monkeypatch):
 def test_the_last_lines_are_the_table_of_thresholds(quick_job):
     lines = [line for line in run("-q").stdout.splitlines() if line.strip()]
     heading = next(index for index, line in enumerate(lines) if "measured" in line and "verdict" in line)
-    assert len(lines) - heading == 2 + 16
+    assert len(lines) - heading == 2 + 18
     assert any("Finite-size scaling" in line for line in lines[:heading])
 
 
