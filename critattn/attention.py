@@ -12,7 +12,7 @@ from jax.sharding import Mesh, PartitionSpec
 from critattn.errors import DomainError, SpecError
 from critattn.normalisers import Softmax
 from critattn.protocols import Array, Normaliser, RowContext, ScalingLaw, Transform, pytree
-from critattn.tokens import Tokens, normalise
+from critattn.tokens import Tokens, normalise, one_set
 
 MEMORY_BYTES = 256_000_000
 LIVE_ARRAYS = 16
@@ -345,6 +345,7 @@ def attention_step(
         inputs = tokens.inputs()
         mixed = attend(attention, inputs, inputs, inputs, block_rows=block_rows)
         return tokens.moved_to(identity_weight * jnp.asarray(tokens.vectors) + attention_weight * mixed)
+    one_set("attention_step", tokens)
     units = normalise(tokens)
     mixed = attend(attention, units, units, units, block_rows=block_rows)
     return identity_weight * tokens + attention_weight * mixed

@@ -10,13 +10,15 @@ from numpy.typing import ArrayLike
 
 from critattn.criticality import Threshold, combine
 from critattn.errors import DomainError, SpecError
-from critattn.theory import finite_dimension, mixed, power, relu_power, simplex
+from critattn.theory import finite_dimension, mixed, power, relu_power, simplex, softplus
 
-KINDS = ("simplex", "near-simplex", "random-scores", "file")
+KINDS = ("simplex", "near-simplex", "random-scores", "file", "opposed", "near-opposed")
 # A weight carries a rounding error of a few eps times the logits' size (tens of nats), and a root of it the same
 # relative to gamma: 1e-15 times 1e2 to 1e3 in float64, 1e-7 times as much in float32.
 ROUND_OFF: Mapping[str, float] = MappingProxyType({"float64": 1e-9, "float32": 1e-4})
 PREDICTED_LAYER: Mapping[str, str] = MappingProxyType({"normaliser": "softmax", "mask": "bidirectional"})
+# normalisers with a predictor in gamma, where there are others than softmax
+PREDICTED_NORMALISERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"opposed": ("softmax", "softplus-l1")})
 # what a predicted critical p supposes beside the normaliser
 PREDICTED_IN_P: Mapping[str, str] = MappingProxyType(
     {"mask": "bidirectional", "stage_one": "softplus-l1", "law": "log-n"}
@@ -152,8 +154,38 @@ def _file(coordinates: Mapping[str, object], quantity: str) -> Prediction:
     return Prediction(found.value, found.predictor, None, found.reason or f"at effective rho {rho:.6g}")
 
 
+def _opposed(coordinates: Mapping[str, object], quantity: str) -> Prediction:
+    rho, log_n = _number(coordinates, "rho"), _log_n(coordinates)
+    if quantity not in SOLVERS:
+        return _none(f"no predictor of {quantity} for queries that differ from keys")
+    if coordinates.get("normaliser", "softmax") == "softplus-l1":
+        bias = _number(coordinates, "bias", 0.0)
+        root = softplus.half_weight_gamma(rho, log_n, self_score=1 + 2 * rho, bias=bias)
+        return _rooted(root, "softplus, opposed (11.8)", 0.0)
+    # differences of scores are those of a simplex with the cosine -rho
+    return _rooted(simplex.half_weight_gamma(-rho, log_n), "softmax, opposed (11.8)", 0.0)
+
+
+def _near_opposed(coordinates: Mapping[str, object], quantity: str) -> Prediction:
+    rho, log_n, d = _number(coordinates, "rho"), _log_n(coordinates), _number(coordinates, "d")
+    if quantity not in SOLVERS:
+        return _none(f"no predictor of {quantity} for queries that differ from keys")
+    if d < 3:
+        return _none("no predictor below 3 dimensions, one of which is common to all")
+    value = np.asarray(SOLVERS[quantity](0.0, log_n, d - 1)) / (1 + rho)
+    stated = float(np.asarray(finite_dimension.error_class(0.0, log_n, d - 1)))
+    return _rooted(value, "uniform sphere, opposed (11.9)", stated)
+
+
 RULES: Mapping[str, Callable[[Mapping[str, object], str], Prediction]] = MappingProxyType(
-    {"simplex": _simplex, "near-simplex": _near_simplex, "random-scores": _random_scores, "file": _file}
+    {
+        "simplex": _simplex,
+        "near-simplex": _near_simplex,
+        "random-scores": _random_scores,
+        "file": _file,
+        "opposed": _opposed,
+        "near-opposed": _near_opposed,
+    }
 )
 
 
@@ -171,8 +203,8 @@ def _critical_p(coordinates: Mapping[str, object]) -> Prediction:
         return _none("no predictor of p with a bias")
     if kind == "simplex" and normaliser == "power":
         return _rooted(power.critical_p(_number(coordinates, "rho"), _log_n(coordinates)), "simplex (13.1)", 0.0)
-    if kind == "simplex" and normaliser == "relu-power":
-        return Prediction(None, "simplex (12.1)", 0.0, "every p > 0 localises on a simplex")
+    if kind in ("simplex", "opposed") and normaliser == "relu-power":
+        return Prediction(None, "simplex (12.1)", 0.0, "every p > 0 localises where all other scores are equal")
     if kind not in ("near-simplex", "file") or normaliser != "relu-power":
         return _none(f"no predictor of p for {normaliser} on {kind} tokens")
     return _reweighted(coordinates, kind)
@@ -201,15 +233,16 @@ def predict(coordinates: Mapping[str, object]) -> Prediction:
         SpecError: for a missing or unknown kind, or a coordinate that is missing or not a number.
         DomainError: for a coordinate outside of the predictor's range.
 
-    Source: [derived, docs/theory.md (1.7), (1.8), (4.5), (4.7), (9.1), (12.1), (12.9), (13.1)].
+    Source: [derived, docs/theory.md (1.7), (1.8), (4.5), (4.7), (9.1), (11.8), (11.9), (12.1), (12.9), (13.1)].
     """
     kind = coordinates.get("kind")
     if kind not in RULES:
         raise SpecError(f"coordinates: kind = {kind!r} must be one of {', '.join(KINDS)}")
     if parameter_of(str(coordinates.get("quantity"))) == "p":
         return _critical_p(coordinates)
+    taken = {"normaliser": PREDICTED_NORMALISERS.get(str(kind), ())}
     for name, usual in PREDICTED_LAYER.items():
-        if coordinates.get(name, usual) != usual:
+        if coordinates.get(name, usual) not in (usual, *taken.get(name, ())):
             return _none(f"no predictor for {name} {coordinates[name]}, only for {usual}")
     return RULES[str(kind)](coordinates, str(coordinates.get("quantity", "half_weight")))
 
@@ -248,13 +281,14 @@ def compare(threshold: Threshold, coordinates: Mapping[str, object]) -> Comparis
 
     Args:
         threshold: the measured threshold, in gamma, or in p for the quantity half_weight_p.
-        coordinates: `kind` (simplex, near-simplex, random-scores, file); `n` or `log_n`; `rho`; `d`
-            (near-simplex, file); `tau` (random-scores: standard deviation of the scores); `zeta` (near-simplex:
-            |z_0|^2/d of the draw, 1 by default, which sets the effective rho); `effective_rho` (file: mean
-            off-diagonal cosine, else `rho`); `quantity` (half_weight by default, median_half_weight,
-            half_angle, half_weight_p); `normaliser` (softmax by default, relu-power for half_weight_p, which also
-            reads `gamma`, log d by default, `stage_one`, `bias` and `law`); `mask` (bidirectional by default); `dtype`
-            (float64 by default); `identity_weight`, `attention_weight`, `norm` (half_angle; 0, 1, 1 by default).
+        coordinates: `kind` (simplex, near-simplex, random-scores, file, opposed, near-opposed); `n` or `log_n`; `rho`;
+            `d` (near-simplex, file, near-opposed); `tau` (random-scores: standard deviation of the scores); `zeta`
+            (near-simplex: |z_0|^2/d of the draw, 1 by default, which sets the effective rho); `effective_rho` (file:
+            mean off-diagonal cosine, else `rho`); `quantity` (half_weight by default, median_half_weight, half_angle,
+            half_weight_p); `normaliser` (softmax by default; opposed: or softplus-l1, which reads `bias`; relu-power
+            for half_weight_p, which also reads `gamma`, log d by default, `stage_one`, `bias` and `law`); `mask`
+            (bidirectional by default); `dtype` (float64 by default); `identity_weight`, `attention_weight`, `norm`
+            (half_angle; 0, 1, 1 by default).
             Others are kept and not read.
 
     Returns:

@@ -50,7 +50,7 @@ def continue_curve(
 
     Args:
         layer: maps an array of gammas (batch,) to a batch of layers, as `lambda gamma: Attention(LogN(gamma))` does.
-        tokens: Tokens, random scores, or an array (n, d).
+        tokens: Tokens, random scores, queries and keys, or an array (n, d).
         wanted: observables, or their names.
         interval: lowest and highest gamma.
         tolerance: error allowed, as a fraction of each curve's range; 1e-6 in float64, 1e-5 in float32 by default.

@@ -8,7 +8,7 @@ from critattn import criticality, thresholds
 from critattn.criticality import Threshold
 from critattn.errors import DomainError
 from critattn.theory import finite_dimension
-from critattn.tokens import Tokens, from_array
+from critattn.tokens import Tokens, from_array, one_set
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ def diagnose(tokens: Tokens, *, draws: int = 8, seed: int = 0) -> Diagnosis:
     Raises:
         DomainError: for fewer tokens, dimensions or draws, or an effective rho outside [0, 1).
     """
+    one_set("diagnose", tokens)
     if tokens.n < 3 or tokens.d < 2:
         raise DomainError(f"tokens: are {tokens.n} x {tokens.d}; a diagnosis needs at least 3 x 2")
     if draws < 2:

@@ -11,7 +11,7 @@ from critattn.attention import Attention, map_row_blocks, on_devices
 from critattn.blocks import OutputBlock, PairBlock, RowBlock
 from critattn.observables import Observable
 from critattn.protocols import Array
-from critattn.tokens import RandomScores, Tokens, normalise
+from critattn.tokens import Tokens, WholeSource, normalise
 
 EQUAL_ULPS = 8
 PAIR_TILE = 512
@@ -20,7 +20,7 @@ PAIR_TILE = 512
 @partial(jax.jit, static_argnames=("chosen", "rows", "outputs", "devices"))
 def row_pass(
     layers: Attention,
-    source: Tokens | RandomScores,
+    source: WholeSource,
     positions: Array,
     *,
     chosen: tuple[Observable, ...],

@@ -10,7 +10,7 @@ from critattn.attention import Attention, block_rows, iterate_layers
 from critattn.errors import DomainError
 from critattn.measurement import BatchEstimate, batch, batch_size
 from critattn.protocols import Array, as_host, precision, refuse_tracers
-from critattn.tokens import Tokens
+from critattn.tokens import Tokens, one_set
 
 
 def measure_layers(
@@ -38,9 +38,10 @@ def measure_layers(
         Estimates with values (batch, L+1), exact.
 
     Raises:
-        DomainError: for a name that is not recorded in depth, or inside a trace.
+        DomainError: for a name that is not recorded in depth, queries that differ from keys, or inside a trace.
     """
     refuse_tracers("measure_layers", (attention, tokens))
+    one_set("measure_layers", tokens)
     wanted = tuple(wanted)
     unknown = [name for name in wanted if name not in LAYER_RECORDS]
     if unknown:

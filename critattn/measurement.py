@@ -14,7 +14,7 @@ from critattn.blocks import Sample
 from critattn.errors import DomainError
 from critattn.observables import Observable
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
-from critattn.tokens import RandomScores, Tokens, TokenStream, check_norms, from_array
+from critattn.tokens import QueriesAndKeys, RandomScores, Tokens, TokenStream, WholeSource, check_norms, from_array
 
 DEFAULT = (
     "angle_ratio",
@@ -30,7 +30,7 @@ DEFAULT = (
     "gradient_norm_squared",
     "gradient_norm",
 )
-Source = Tokens | RandomScores | TokenStream
+Source = WholeSource | TokenStream
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def measure(
 
     Args:
         attention: the layer.
-        tokens: n x d tokens, or random scores.
+        tokens: n x d tokens, random scores, or queries that differ from keys.
         wanted: observables, or their names.
         identity_weight: a.
         attention_weight: b.
@@ -208,6 +208,8 @@ def row_values(
 
 
 def _cast(source: Source, dtype: np.dtype) -> Source:
+    if isinstance(source, QueriesAndKeys):
+        return source.cast(dtype)
     if not isinstance(source, Tokens):
         return source
     with np.errstate(over="ignore", under="ignore"):
@@ -220,6 +222,9 @@ def _check_needs(chosen: tuple[Observable, ...], source: Source) -> None:
     lacking = [o.name for o in chosen if o.needs in ("outputs", "pairs", "gradient", "operator")]
     if lacking and isinstance(source, RandomScores):
         raise DomainError(f"observables {', '.join(lacking)}: need tokens; random scores have none behind them")
+    if lacking and isinstance(source, QueriesAndKeys):
+        allowed = "allowed where queries differ from keys: those of weights"
+        raise DomainError(f"observables {', '.join(lacking)}: need tokens that are queries, keys and values; {allowed}")
     exact = [o.name for o in chosen if o.needs in ("gradient", "operator")]
     if exact and isinstance(source, TokenStream):
         raise DomainError(f"observables {', '.join(exact)}: need all tokens at once; a stream has them in blocks")
@@ -268,7 +273,7 @@ class _Job:
         if plain or moving:
             values, outputs = _rows_of(layers, source, positions, chosen=plain, rows=block, outputs=moving)
             rows |= values
-            if moving and outputs is not None and not isinstance(source, RandomScores):
+            if moving and outputs is not None and isinstance(source, Tokens | TokenStream):
                 # directions do not depend on a common factor, which may be beyond the dtype
                 largest = max(abs(self.identity_weight), abs(self.attention_weight)) or 1.0
                 mixing = (self.identity_weight / largest, self.attention_weight / largest)

@@ -18,10 +18,10 @@ from critattn.errors import DomainError
 from critattn.measurement import BatchEstimate, measure, measure_batch, row_values
 from critattn.protocols import Array, Estimate, precision, refuse_tracers
 from critattn.scaling import LogN
-from critattn.tokens import RandomScores, Tokens, TokenStream, from_array
+from critattn.tokens import RandomScores, Tokens, TokenStream, WholeSource, from_array
 
 Layer = Callable[[Any], Attention]
-Source = Tokens | RandomScores | ArrayLike
+Source = WholeSource | ArrayLike
 
 NAMES = ("half_weight", "median_half_weight", "row_disorder", "half_angle", "common_ratio", "effective_rho")
 IN_P = ("half_weight_p",)
@@ -55,7 +55,7 @@ def half_weight(
     """The gamma at which the mean self weight over rows is 1/2, by Brent's method on these tokens.
 
     Args:
-        tokens: Tokens, random scores, an array (n, d), or a stream of tokens with `sample_rows`.
+        tokens: Tokens, random scores, queries and keys, an array (n, d), or a stream of tokens with `sample_rows`.
         layer: maps gamma to an Attention; log-n scaled softmax by default.
         sample_rows: number of rows to average over; all by default.
         seed: seed of the sampled rows.
@@ -90,7 +90,7 @@ def half_weight_p(
     """The exponent p at which the mean self weight over rows is 1/2, by Brent's method on these tokens.
 
     Args:
-        tokens: Tokens, random scores, or an array (n, d).
+        tokens: Tokens, random scores, queries and keys, or an array (n, d).
         layer: maps p to an Attention, as `lambda p: Attention(LogN(4.0), normaliser=ReluPower(p))` does.
         sample_rows: number of rows to average over; all by default.
         seed: seed of the sampled rows.
@@ -229,7 +229,7 @@ def row_half_weights(
     Newton's method on the log-odds of A_ii, which are linear in gamma on a simplex, kept inside a bracket by bisection.
 
     Args:
-        tokens: Tokens, random scores, or an array (n, d).
+        tokens: Tokens, random scores, queries and keys, or an array (n, d).
         layer: maps gamma, here one value per row, to an Attention; log-n scaled softmax by default.
         dtype: float64 or float32.
         gamma_max: end of the search.
@@ -241,8 +241,8 @@ def row_half_weights(
     refuse_tracers("row_half_weights", tokens)
     source = _source(tokens)
     with precision(dtype) as kind:
-        if isinstance(source, Tokens):
-            source = source.moved_to(jnp.asarray(source.vectors, kind))
+        if not isinstance(source, RandomScores):
+            source = source.cast(kind)
         rows = block_rows(source.n, kind.itemsize, memory_bytes)
         roots = _row_roots(
             source, jnp.asarray(gamma_max, kind), layer=layer, rows=rows, devices=jax.local_device_count()
@@ -251,7 +251,7 @@ def row_half_weights(
 
 
 @partial(jax.jit, static_argnames=("layer", "rows", "devices"))
-def _row_roots(source: Tokens | RandomScores, gamma_max: Array, *, layer: Layer, rows: int, devices: int = 1) -> Array:
+def _row_roots(source: WholeSource, gamma_max: Array, *, layer: Layer, rows: int, devices: int = 1) -> Array:
     tolerance = 16 * jnp.finfo(gamma_max.dtype).eps
 
     def block(where: Array) -> Array:
@@ -309,7 +309,7 @@ def measure_thresholds(
 
     Args:
         layer: maps gamma to an Attention.
-        tokens: Tokens, random scores, an array (n, d), or a stream of tokens with `sample_rows`.
+        tokens: Tokens, random scores, queries and keys, an array (n, d), or a stream of tokens with `sample_rows`.
         names: of `half_weight` (mean over rows), `median_half_weight` and `row_disorder` (median and standard deviation
             of the rows' own gamma_i), `half_angle`, and of the tokens themselves `common_ratio` (|z_0|^2/d of the draw)
             and `effective_rho` (mean off-diagonal cosine).
@@ -355,7 +355,7 @@ def measure_thresholds(
 
 
 def _of_tokens(
-    source: Tokens | RandomScores | TokenStream, wanted: Iterable[str], attention: Attention, **how: Any
+    source: WholeSource | TokenStream, wanted: Iterable[str], attention: Attention, **how: Any
 ) -> dict[str, Threshold]:
     """What predictors need to know of the tokens themselves."""
     found: dict[str, Threshold] = {}
@@ -369,10 +369,10 @@ def _of_tokens(
     return found
 
 
-def _source(tokens: Source | TokenStream) -> Tokens | RandomScores:
+def _source(tokens: Source | TokenStream) -> WholeSource:
     if isinstance(tokens, TokenStream):
         raise DomainError("tokens: are a stream, whose rows are sampled; this threshold needs all rows")
-    return tokens if isinstance(tokens, (Tokens, RandomScores)) else from_array(tokens)
+    return tokens if isinstance(tokens, WholeSource) else from_array(tokens)
 
 
 def _median(roots: np.ndarray) -> Threshold:

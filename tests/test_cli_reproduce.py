@@ -29,10 +29,14 @@ QUICK = {
     "depth": "n = 8\ngamma = [1, 4]\n",
     "finite_dimension": "n = [32, 64]\nd = [8, 16]\nreplicates = 2\n",
     "mixed_thresholds": "n = 64\ntau = [0.0, 0.05]\nreplicates = 2\n",
+    "negative_scores": "n = [16, 32]\nd = 33\nrho = [-0.3, -0.1]\n",
     "order_parameters": 'n = [8, 16, 32]\ngamma = "0:4:9"\n',
     "relu_power": "n = [32, 64]\nd = 16\nrho = 0.3\nreplicates = 2\n",
     "random_scores": 'n = 64\ntau = "0:0.3:4"\ngamma = "0:8:5"\nreplicates = 1\n',
 }
+
+# thresholds of order_parameters, mixed_thresholds, finite_dimension, relu_power and negative_scores
+RECORDS = 3 * 2 + 2 + 2 * 2 * 2 + 2 + 2 * 2
 
 
 @pytest.fixture(scope="module")
@@ -124,12 +128,12 @@ def test_the_report_has_its_keys_and_files(finished):
 def test_the_thresholds_of_the_report(finished):
     records = finished[1]["thresholds"]
     kinds = {record["coordinates"]["kind"] for record in records}
-    assert kinds == {"simplex", "near-simplex", "random-scores"}
-    assert len(records) == 3 * 2 + 2 + 2 * 2 * 2 + 2
+    assert kinds == {"simplex", "near-simplex", "random-scores", "opposed"}
+    assert len(records) == RECORDS
     for record in records:
         assert record["verdict"] in ("agrees", "within theory error", "disagrees", None)
         assert record["verdict"] or record["reason"]
-        if record["coordinates"]["kind"] == "simplex":
+        if record["coordinates"]["kind"] in ("simplex", "opposed"):
             assert record["verdict"] == "agrees"
 
 
@@ -217,7 +221,7 @@ def test_a_row_that_disagrees_is_shown_as_such(quick_job, monkeypatch):
 def test_the_last_lines_are_the_table_of_thresholds(quick_job):
     lines = [line for line in run("-q").stdout.splitlines() if line.strip()]
     heading = next(index for index, line in enumerate(lines) if "measured" in line and "verdict" in line)
-    assert len(lines) - heading == 2 + 18
+    assert len(lines) - heading == 2 + RECORDS
     assert any("Finite-size scaling" in line for line in lines[:heading])
 
 

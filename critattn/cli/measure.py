@@ -20,6 +20,8 @@ SHOWN = (
     "row_mass",
     "effective_rho",
 )
+# generated queries that differ from keys: only weights are measured
+OPPOSED = ("opposed", "near-opposed")
 GRADIENT = ("gradient_norm_squared", "gradient_norm")
 DEAD = "dead_row_fraction"
 # options of normalisers, by their names in Python
@@ -35,10 +37,14 @@ LARGEST_BETA = {"float32": 1e6, "float64": 1e15}
 @click.argument("file", required=False)
 @click.option("--tensor", help="Which array of a .npz or .safetensors file.")
 @click.option("--rows", help="Which rows of the file, start:stop.")
-@click.option("--tokens", type=click.Choice(["near-simplex", "simplex"]), help="Generate tokens instead of a FILE.")
+@click.option(
+    "--tokens",
+    type=click.Choice(["near-simplex", "simplex", *OPPOSED]),
+    help="Generate tokens instead of a FILE; opposed: queries that differ from keys, --rho -0.3.",
+)
 @click.option("--n", type=Count(), help="Generated tokens: how many.")
 @click.option("--d", type=Count(), help="Generated tokens: dimension.")
-@click.option("--rho", type=Number(), help="Generated tokens: common cosine.")
+@click.option("--rho", type=Number(), help="Generated tokens: common cosine, or score.")
 @click.option("--fix-common", is_flag=True, help="Near-simplex: fix the norm of the common direction.")
 @click.option("--gamma", type=Number(), help="Coefficient of log n.")
 @click.option("--beta", type=Number(), help="Inverse temperature, in place of gamma.")
@@ -72,6 +78,8 @@ def command(settings: Settings, **options: Any) -> None:
     Example: critattn measure model.safetensors --tensor embed.weight --rows 1996:3020 --gamma 1.2
 
     Example: critattn measure --tokens near-simplex --n 1024 --d 64 --rho 0.5 --gamma 2.2 --json
+
+    Example: critattn measure --tokens opposed --n 256 --d 257 --rho -0.3 --normaliser softplus-l1 --gamma 2.2
     """
     _check_options(options)
     normaliser = _normaliser(options)
@@ -99,6 +107,12 @@ def _check_options(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} is for generated tokens; a FILE brings its own")
     if options["fix_common"] and options["tokens"] != "near-simplex":
         raise click.UsageError("--fix-common is for --tokens near-simplex; others have no common direction")
+    for name in ("no_normalise", "operator_norm") if options["tokens"] in OPPOSED else ():
+        if options[name]:
+            option = name.replace("_", "-")
+            raise click.UsageError(
+                f"--{option} is for tokens that are queries, keys and values, not {options['tokens']}"
+            )
     if options["length"] and not options["causal"]:
         raise click.UsageError("--length is for --causal; without a mask every row sees all n keys")
     if options["length"] == "row" and options["beta"] is not None:
@@ -153,6 +167,10 @@ def _tokens(options: dict[str, Any], seed: int) -> Any:
     if options["tensor"] is not None or options["rows"] is not None:
         raise click.UsageError("--tensor and --rows are for a FILE; generated tokens are --n of them")
     n, d, rho = _whole("n", options["n"]), _whole("d", options["d"]), options["rho"]
+    if options["tokens"] == "opposed":
+        return tokens.opposed(n, d, rho=rho)
+    if options["tokens"] == "near-opposed":
+        return tokens.near_opposed(seed, n, d, rho=rho)
     if options["tokens"] == "simplex":
         made = tokens.simplex(n, d, rho=rho)
     elif options["sample_rows"] is not None and n > tokens.STREAM_ABOVE and normalised:
@@ -206,10 +224,14 @@ def _law(options: dict[str, Any]) -> Any:
 def _observables(settings: Settings, options: dict[str, Any], source: Any, normaliser: Any) -> dict[str, float | None]:
     from critattn.gradient import exact_operations
     from critattn.measurement import measure
-    from critattn.tokens import TokenStream
+    from critattn.observables import get
+    from critattn.tokens import QueriesAndKeys, TokenStream
 
-    whole = not isinstance(source, TokenStream)
-    wanted: list[str] = [*SHOWN, *(GRADIENT if source.normalised and whole else ())]
+    paired = isinstance(source, QueriesAndKeys)
+    whole = not isinstance(source, TokenStream | QueriesAndKeys)
+    wanted: list[str] = [name for name in SHOWN if not paired or get(name).needs in ("logits", "weights")]
+    if not isinstance(source, TokenStream | QueriesAndKeys) and source.normalised:
+        wanted += GRADIENT
     if hasattr(normaliser, "dead_rows"):
         wanted.append(DEAD)
     if whole and (options["operator_norm"] or source.n * source.d <= OPERATOR_SIZE):
@@ -253,11 +275,13 @@ def _half_weight(
     if located.standard_error is not None:
         keys["half_weight_gamma_se"] = located.standard_error
     keys |= {"half_weight_reason": located.reason or None}
-    if source.n < 2 or not source.normalised:
+    paired = options["tokens"] in OPPOSED
+    if source.n < 2 or not (paired or source.normalised):
         return {**keys, "predicted_half_weight_gamma": None, "predictor": None, "verdict": None}
     where = {"kind": "file", "n": source.n, "d": source.d, "effective_rho": found["effective_rho"], "dtype": dtype}
     if options["tokens"]:
-        where |= {"kind": options["tokens"], "rho": options["rho"], "zeta": source.common_ratio or 1.0}
+        where |= {"kind": options["tokens"], "rho": options["rho"], "bias": options["bias"] or 0.0}
+        where["zeta"] = 1.0 if paired else source.common_ratio or 1.0
     verdict = compare(located, {**where, "normaliser": options["normaliser"], "mask": mask})
     return {
         **keys,

@@ -16,9 +16,11 @@ from critattn.cli.common import Command, Settings, emit, lines, progress, table
 from critattn.errors import SpecError
 from critattn.sweeps import Forecast, Refinement, SweepSpec, load_study, run_sweep, store_path
 from critattn.sweeps.refining import MAX_POINTS, check_refinable, refine_sweep
+from critattn.sweeps.spec import SCORES_ONLY
 
 REFINEMENT_KEYS = ("rounds", "points", "largest_change", "converged", "reason")
-CURVE = "self_weight,entropy,participation_ratio,angle_ratio"
+OF_WEIGHTS = "self_weight,entropy,participation_ratio"
+CURVE = f"{OF_WEIGHTS},angle_ratio"
 THRESHOLD = "half_weight"
 # option -> (table of the spec, key)
 PLACES = {
@@ -54,12 +56,14 @@ TOP = ("sample_rows",)
 @click.argument("study", required=False)
 @click.option("--n", help="Numbers of tokens: 64,512,1e4.")
 @click.option("--d", help="Dimensions, or n for d = n.")
-@click.option("--rho", help="Cosines: a number, a list or a range start:stop:points.")
+@click.option("--rho", help="Cosines: a number, a list or a range start:stop:points; opposed: scores, --rho=-0.3,-0.1.")
 @click.option("--tau", help="Standard deviations of random scores.")
 @click.option("--gamma", help="Coefficients of log n, such as 0:4:81; without it thresholds are searched.")
 @click.option("--p", help="Exponents of relu-power or power, such as 1:30:30, beside --gamma.")
 @click.option("--replicates", type=int, help="Independent draws of each token set.")
-@click.option("--tokens", help="simplex, near-simplex, random-scores or file.  [default: near-simplex]")
+@click.option(
+    "--tokens", help="simplex, near-simplex, random-scores, opposed, near-opposed or file.  [default: near-simplex]"
+)
 @click.option("--fix-common", is_flag=True, default=None, help="Near-simplex: fix the common direction's norm.")
 @click.option("--file", help="Tokens from this file.")
 @click.option("--tensor", help="Which array of the file.")
@@ -117,6 +121,8 @@ def command(
     Example: critattn sweep --normaliser relu-power --gamma 4 --p 1:15:15 --n 512 --d 64 --rho 0.3
 
     Example: critattn sweep --normaliser relu-power --observables half_weight_p --n 512 --d 16,64 --rho 0.3
+
+    Example: critattn sweep --tokens opposed --normaliser softplus-l1 --gamma 0:6:61 --n 256 --d 257 --rho=-0.3
 
     Example: critattn sweep --n 256 --d 4,256 --rho 0.5 --replicates 4 --refine 0.05
     """
@@ -298,7 +304,7 @@ def _observables(given: dict[str, Any]) -> str:
         return "cosine"
     if "gamma" not in given:
         return THRESHOLD
-    return "self_weight,entropy,participation_ratio" if given.get("tokens") == "random-scores" else CURVE
+    return OF_WEIGHTS if given.get("tokens") in SCORES_ONLY else CURVE
 
 
 def with_globals(settings: Settings, spec: SweepSpec) -> SweepSpec:

@@ -18,7 +18,7 @@ from critattn.gradient.terms import (
     without_own,
 )
 from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
-from critattn.tokens import Tokens, normalise
+from critattn.tokens import Tokens, normalise, one_set
 
 
 @partial(jax.jit, static_argnames=("rows", "probes", "columns", "kept", "devices"))
@@ -149,6 +149,7 @@ def query_profile(
         DomainError: as `frobenius_norm_squared`.
     """
     refuse_tracers("query_profile", (attention, tokens))
+    one_set("query_profile", tokens)
     if not tokens.normalised:
         raise DomainError("tokens: are not normalised; the exact norm holds for the layer x' = a x + b ATT(N(x)) only")
     with precision(dtype):
@@ -195,7 +196,8 @@ def frobenius_norm_squared(
         The norm squared; its standard error is None where exact.
 
     Raises:
-        DomainError: for fewer than 2 probes, tokens that are not normalised, or inside a trace.
+        DomainError: for fewer than 2 probes, tokens that are not normalised, queries that differ from keys, or inside
+            a trace.
     """
     values, errors = query_profile(
         attention,

@@ -9,7 +9,7 @@ from scipy.sparse import linalg
 
 from critattn.attention import Attention, attention_step, block_rows
 from critattn.protocols import Array, Estimate, precision, refuse_tracers
-from critattn.tokens import Tokens
+from critattn.tokens import Tokens, one_set
 
 sparse: Any = linalg  # the type stubs at hand describe neither LinearOperator's nor eigsh's arguments
 
@@ -33,8 +33,12 @@ def operator_norm(
 
     Returns:
         The norm, without a standard error; NaN where Lanczos did not converge, or the logits overflow.
+
+    Raises:
+        DomainError: for queries that differ from keys, or inside a trace.
     """
     refuse_tracers("operator_norm", (attention, tokens))
+    one_set("operator_norm", tokens)
     with precision("float64"):
         vectors = jnp.asarray(tokens.vectors, jnp.float64)
         rows = block_rows(tokens.n, 8)

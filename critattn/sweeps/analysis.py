@@ -21,10 +21,12 @@ SEARCHED: Mapping[str, tuple[str, ...]] = {
     "near-simplex": ("half_weight", "median_half_weight", "common_ratio"),
     "random-scores": ("median_half_weight",),
     "file": ("half_weight", "effective_rho"),
+    "opposed": ("half_weight",),
+    "near-opposed": ("half_weight", "median_half_weight"),
 }
 COORDINATES = ("n", "d", "rho", "tau", "effective_rho")
-# what else is shown of a threshold in p
-LAYER = ("gamma", "normaliser")
+# what else is shown of a threshold in p, and of one in gamma where the layer is no softmax
+LAYER: Mapping[str, tuple[str, ...]] = {"p": ("gamma", "normaliser"), "gamma": ("normaliser", "bias")}
 
 
 def threshold_spec(spec: SweepSpec) -> SweepSpec:
@@ -117,9 +119,10 @@ def _coordinates(spec: SweepSpec, quantity: str, point: Any) -> dict[str, Any]:
     numbers = {name: float(point[name].values) for name in COORDINATES if name in point and point[name].ndim == 0}
     layer = {"normaliser": spec.attention.normaliser, "mask": spec.attention.mask, **spec.attention.mixing}
     names = {"kind": spec.tokens.kind, "quantity": quantity, "dtype": spec.dtype, "norm": spec.tokens.norm}
-    if parameter_of(quantity) == "p":
-        options = {name: getattr(spec.attention, name) for name in ("stage_one", "bias", "law")}
-        layer |= {name: value for name, value in options.items() if value is not None}
+    in_p = parameter_of(quantity) == "p"
+    options = {name: getattr(spec.attention, name) for name in (("stage_one", "bias", "law") if in_p else ("bias",))}
+    layer |= {name: value for name, value in options.items() if value is not None}
+    if in_p:
         layer["gamma"] = spec.attention.gamma_at(numbers["d"]) if "d" in numbers else spec.attention.gamma
     return {**names, **layer, **numbers}
 
@@ -128,7 +131,8 @@ def record(comparison: Comparison) -> dict[str, Any]:
     """A comparison as the keys of the command line's JSON."""
     found = comparison.threshold
     where = comparison.coordinates
-    layer = LAYER if found.parameter == "p" else ()
+    usual = found.parameter == "gamma" and where.get("normaliser", "softmax") == "softmax"
+    layer = () if usual else LAYER[found.parameter]
     shown = {name: where[name] for name in ("kind", "quantity", *COORDINATES, *layer, "mask") if name in where}
     return {
         "parameter": found.parameter,

@@ -104,7 +104,11 @@ def make_tokens(spec: SweepSpec, unit: Unit) -> Source:
     n, rho = int(point["n"]), float(point["rho"])
     if kept.kind == "simplex":
         return tokens.simplex(n, int(point["d"]), rho=rho, norm=kept.norm)
+    if kept.kind == "opposed":
+        return tokens.opposed(n, int(point["d"]), rho=rho)
     key = token_key(spec, unit)
+    if kept.kind == "near-opposed":
+        return tokens.near_opposed(key, n, int(point["d"]), rho=rho)
     if kept.kind == "random-scores":
         return tokens.random_scores(key, n, rho=rho, tau=float(point["tau"]))
     make = tokens.stream_near_simplex if spec.streamed(n) else tokens.near_simplex

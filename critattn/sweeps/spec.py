@@ -16,15 +16,24 @@ from critattn.sweeps.layer import ATTENTION_READERS, LOG_D, OPTIONAL, AttentionS
 from critattn.tokens import MAX_ENTRIES, STREAM_ABOVE
 
 Mode = Literal["curve", "depth", "threshold"]
-KINDS = ("simplex", "near-simplex", "random-scores", "file")
+KINDS = ("simplex", "near-simplex", "random-scores", "opposed", "near-opposed", "file")
 # Which axes each kind of tokens has; a file brings its own n and d.
 TOKEN_AXES = {
     "simplex": ("n", "d", "rho"),
     "near-simplex": ("n", "d", "rho"),
     "random-scores": ("n", "rho", "tau"),
+    "opposed": ("n", "d", "rho"),
+    "near-opposed": ("n", "d", "rho"),
     "file": (),
 }
-RANDOM_KINDS = ("near-simplex", "random-scores")
+RANDOM_KINDS = ("near-simplex", "random-scores", "near-opposed")
+# kinds without tokens that are queries, keys and values at once, and what they have in their place
+SCORES_ONLY = {
+    "random-scores": "random-scores have none behind them",
+    "opposed": "opposed have queries that differ from keys",
+    "near-opposed": "near-opposed have queries that differ from keys",
+}
+OPPOSED = ("opposed", "near-opposed")
 # a curve is continued where that saves 40 % of the measurements at least
 MAX_SHARE = 0.6
 SCORE_NEEDS = ("logits", "weights")
@@ -36,7 +45,7 @@ class TokenSpec:
     """What the tokens are.
 
     Attributes:
-        kind: simplex, near-simplex, random-scores or file.
+        kind: simplex, near-simplex, random-scores, opposed, near-opposed or file.
         unit_norm: near-simplex: divide each token by its norm.
         fix_common: near-simplex: rescale the common direction to norm 1.
         norm: simplex: common norm.
@@ -61,7 +70,7 @@ class Axes:
     Attributes:
         n: numbers of tokens.
         d: dimensions, or "n" for d = n.
-        rho: cosines.
+        rho: cosines; of opposed and near-opposed the scores of different tokens, in (-1, 0].
         tau: standard deviations of random scores.
         gamma: coefficients of log n; empty where thresholds are searched.
         p: exponents of a normaliser that has one, beside gamma; empty where it has the one of the layer.
@@ -241,8 +250,8 @@ def _check_axes(spec: SweepSpec) -> None:
             raise SpecError(f"axes.{name}: is no axis of tokens.kind = {spec.tokens.kind!r}; allowed: {allowed}")
     if spec.attention.layers and not spec.axes.gamma:
         raise SpecError("axes.gamma: is missing; a sweep in depth needs it")
-    if spec.attention.layers and spec.tokens.kind == "random-scores":
-        raise SpecError("attention.layers: random scores have no tokens to iterate; allowed: 0")
+    if spec.attention.layers and spec.tokens.kind in SCORES_ONLY:
+        raise SpecError(f"attention.layers: no tokens to iterate, {SCORES_ONLY[spec.tokens.kind]}; allowed: 0")
 
 
 def _check_observables(spec: SweepSpec) -> None:
@@ -255,7 +264,7 @@ def _check_observables(spec: SweepSpec) -> None:
     for name in spec.observables:
         if name not in known:
             raise SpecError(f"observables: {name!r} is unknown {why}; allowed: {', '.join(known)}")
-    if spec.tokens.kind == "random-scores":
+    if spec.tokens.kind in SCORES_ONLY:
         _check_scores_suffice(spec)
 
 
@@ -279,9 +288,9 @@ def _check_scores_suffice(spec: SweepSpec) -> None:
         if spec.mode == "curve":
             suffices = observables.get(name).needs in SCORE_NEEDS
         else:
-            suffices = name not in ("half_angle", "common_ratio")
+            suffices = name not in ("half_angle", "common_ratio", "effective_rho")
         if not suffices:
-            raise SpecError(f"observables: {name!r} needs tokens; random-scores have none behind them")
+            raise SpecError(f"observables: {name!r} needs tokens; {SCORES_ONLY[spec.tokens.kind]}")
 
 
 def _check_ranges(spec: SweepSpec) -> None:
@@ -292,20 +301,27 @@ def _check_ranges(spec: SweepSpec) -> None:
         lowest = -1.0 / (n - 1) if n > 1 else -1.0
         low = {"simplex": lowest, "random-scores": -1.0}.get(spec.tokens.kind, 0.0)
         for rho in spec.axes.rho:
-            if not low <= rho < 1:
+            if spec.tokens.kind in OPPOSED:
+                if not -1 < rho <= 0:
+                    raise SpecError(f"axes.rho: {rho:g}; allowed for {spec.tokens.kind} tokens: in (-1, 0]")
+            elif not low <= rho < 1:
                 raise SpecError(f"axes.rho: {rho:g} at n = {n}; allowed: in [{low:.6g}, 1)")
-        if spec.tokens.kind == "simplex":
-            _check_simplex_dimensions(spec, n, lowest)
+        _check_dimensions(spec, n, lowest)
     if any(tau < 0 for tau in spec.axes.tau):
         raise SpecError(f"axes.tau: {min(spec.axes.tau):g}; allowed: >= 0")
 
 
-def _check_simplex_dimensions(spec: SweepSpec, n: int, lowest: float) -> None:
+def _check_dimensions(spec: SweepSpec, n: int, lowest: float) -> None:
     flat = all(rho == lowest for rho in spec.axes.rho)
-    needed = max(n - 1 if flat else n, 1)
+    needs = {
+        "simplex": (max(n - 1 if flat else n, 1), f"a simplex of {n} tokens", " (or d = 'n')"),
+        "opposed": (n + 1, f"{n} opposed queries and keys", ""),
+        "near-opposed": (2, "near-opposed tokens", ""),
+    }
+    needed, what, other = needs.get(spec.tokens.kind, (1, "", ""))
     for d in (n,) if isinstance(spec.axes.d, str) else spec.axes.d:
         if d < needed:
-            raise SpecError(f"axes.d: {d} at n = {n}; a simplex of {n} tokens needs d >= {needed} (or d = 'n')")
+            raise SpecError(f"axes.d: {d} at n = {n}; {what} needs d >= {needed}{other}")
 
 
 def _check_sample(spec: SweepSpec, rows: int) -> None:

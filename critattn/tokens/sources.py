@@ -83,6 +83,10 @@ class Tokens:
         inputs = self.inputs()
         return inputs[positions] @ inputs.T
 
+    def cast(self, dtype: np.dtype) -> "Tokens":
+        """The same tokens in another dtype, on the device."""
+        return self.moved_to(jnp.asarray(self.vectors, dtype))
+
     def moved_to(self, vectors: Array) -> "Tokens":
         """The same tokens at other places."""
         return Tokens(vectors, self.common_ratio, self.label, self.normalised)
@@ -145,7 +149,7 @@ def simplex(n: int, d: int, *, rho: float, norm: float = 1.0) -> Tokens:
     Raises:
         DomainError: outside these ranges.
     """
-    _check_counts(n, d)
+    check_counts(n, d)
     lowest = -1.0 / (n - 1) if n > 1 else -np.inf
     if not lowest <= rho < 1:
         raise DomainError.of("rho", rho, f"in [-1/(n-1), 1) = [{lowest:.6g}, 1) for n = {n}")
@@ -184,7 +188,7 @@ def near_simplex(
     Raises:
         DomainError: outside these ranges.
     """
-    _check_counts(n, d)
+    check_counts(n, d)
     if not 0 <= rho < 1:
         raise DomainError.of("rho", rho, "in [0, 1)")
     traced = isinstance(key, Tracer)
@@ -260,7 +264,7 @@ def stream_near_simplex(
     key: Array | int, n: int, d: int, *, rho: float, unit_norm: bool = True, fix_common: bool = False
 ) -> TokenStream:
     """The tokens of `near_simplex` as a stream, for n up to 10^7 and beyond; arguments and errors as there."""
-    _check_counts(n, d, entries=None)
+    check_counts(n, d, entries=None)
     if not 0 <= rho < 1:
         raise DomainError.of("rho", rho, "in [0, 1)")
     with precision("float64"):
@@ -285,7 +289,7 @@ def random_scores(
     Raises:
         DomainError: for n < 1, rho outside [-1, 1] or negative tau.
     """
-    _check_counts(n, 1)
+    check_counts(n, 1)
     if not -1 <= rho <= 1:
         raise DomainError.of("rho", rho, "in [-1, 1]")
     if not 0 <= tau < np.inf:
@@ -360,7 +364,12 @@ def load(
     return from_array(array, label=os.path.basename(os.fspath(path)), normalised=normalised)
 
 
-def _check_counts(n: int, d: int, *, entries: int | None = MAX_ENTRIES) -> None:
+def check_counts(n: int, d: int, *, entries: int | None = MAX_ENTRIES) -> None:
+    """Refuse n or d that is no whole number of at least 1, and more numbers n d than `entries`.
+
+    Raises:
+        DomainError: with the name, its value and what is allowed.
+    """
     for name, value in (("n", n), ("d", d)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise DomainError.of(name, value, "a whole number, at least 1")
