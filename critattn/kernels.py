@@ -10,7 +10,7 @@ import numpy as np
 from critattn.attention import Attention, map_row_blocks, on_devices
 from critattn.blocks import OutputBlock, PairBlock, RowBlock
 from critattn.observables import Observable
-from critattn.protocols import Array
+from critattn.protocols import Array, map_layers
 from critattn.tokens import Tokens, WholeSource, normalise
 
 EQUAL_ULPS = 8
@@ -44,7 +44,7 @@ def row_pass(
             # once for all layers; what is near the largest score keeps its digits in every later sum
             top = jnp.where(jnp.isfinite(extremes[1]), extremes[1], 0)
             scores, extremes = scores - top[:, None], (extremes[0] - top, extremes[1] - top)
-        return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), jax.lax.map(one, layers))
+        return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), map_layers(one, layers))
 
     joined = map_row_blocks(block, positions, rows, devices=devices)
     return jax.tree_util.tree_map(lambda x: jnp.moveaxis(x, 0, 1), joined)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from critattn.attention import Attention, block_rows, iterate_layers
 from critattn.errors import DomainError
 from critattn.measurement import BatchEstimate, batch, batch_size
-from critattn.protocols import Array, as_host, precision, refuse_tracers
+from critattn.protocols import Array, as_host, map_layers, precision, refuse_tracers
 from critattn.tokens import Tokens, one_set
 
 
@@ -83,7 +83,7 @@ def _records(
             block_rows=rows,
         )[1]
 
-    return jax.lax.map(one, batched)
+    return map_layers(one, batched)
 
 
 def mean_cosine(tokens: Tokens) -> Array:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,21 +57,38 @@ class BatchEstimate:
 
 
 def batch(attention: Attention, size: int = 1) -> Attention:
-    """The layer with a leading axis (size,) on every leaf: an array of that length is kept, a scalar is repeated."""
+    """The layer with a leading axis (size,) on every leaf: an array of that length is kept, any other is repeated.
+
+    Raises:
+        DomainError: for a leaf that is no number and no array, as a function is.
+    """
 
     def widen(leaf: ArrayLike) -> Array:
-        leaf = jnp.asarray(leaf, jnp.result_type(float))
-        return leaf if leaf.ndim and leaf.shape[0] == size else jnp.broadcast_to(leaf, (size, *leaf.shape))
+        leaf = jnp.asarray(_numeric(leaf), jnp.result_type(float))
+        if leaf.ndim and leaf.shape[0] == size:
+            return leaf
+        shared = leaf.ndim > 1 and leaf.shape[0] == 1
+        return jnp.broadcast_to(leaf, (size, *(leaf.shape[1:] if shared else leaf.shape)))
 
     return jax.tree_util.tree_map(widen, attention)
 
 
 def batch_size(attention: Attention) -> int:
-    """Length of the leading axis that the leaves of a batched layer share; 1 where all are scalars."""
-    sizes = {leaf.shape[0] for leaf in map(np.asarray, jax.tree_util.tree_leaves(attention)) if leaf.ndim}
+    """Length of the leading axis that the leaves of a batched layer share; 1 where all are scalars or have length 1."""
+    leaves = (np.asarray(_numeric(leaf)) for leaf in jax.tree_util.tree_leaves(attention))
+    sizes = {leaf.shape[0] for leaf in leaves if leaf.ndim} - {1}
     if len(sizes) > 1:
         raise DomainError(f"attention: its arrays have leading axes {sorted(sizes)}; a batch has one length")
     return sizes.pop() if sizes else 1
+
+
+def _numeric(leaf: Any) -> ArrayLike:
+    if not (hasattr(leaf, "dtype") or isinstance(leaf, int | float)):
+        raise DomainError(
+            f"attention: {leaf!r} is no pytree; allowed: transforms, normaliser and mask that are, such as frozen "
+            "dataclasses under critattn.protocols.pytree()"
+        )
+    return leaf
 
 
 def measure(
@@ -89,7 +107,8 @@ def measure(
     """Observables of one layer `x' = a x + b ATT(N(x))` on the tokens.
 
     Args:
-        attention: the layer.
+        attention: the layer. Arrays in its transforms belong to this one layer, whatever their length (a value for each
+            token, a bias for each pair); a leading axis of 1 is dropped.
         tokens: n x d tokens, random scores, or queries that differ from keys.
         wanted: observables, or their names.
         identity_weight: a.
@@ -107,18 +126,9 @@ def measure(
         DomainError: for bad tokens, a sample outside 2..n, or inside a trace.
         SpecError: for an unknown observable.
     """
-    result = measure_batch(
-        attention,
-        tokens,
-        wanted,
-        identity_weight=identity_weight,
-        attention_weight=attention_weight,
-        sample_rows=sample_rows,
-        probes=probes,
-        seed=seed,
-        dtype=dtype,
-        memory_bytes=memory_bytes,
-    )
+    refuse_tracers("measure", (attention, tokens))
+    job = _Job(identity_weight, attention_weight, probes, seed, memory_bytes)
+    result = _measured(attention, tokens, wanted, job, size=1, sample_rows=sample_rows, dtype=dtype)
     single = {}
     for name, estimate in result.items():
         error = None if estimate.standard_error is None else float(estimate.standard_error[0])
@@ -156,19 +166,32 @@ def measure_batch(
     Returns:
         A BatchEstimate for each name.
     """
-    refuse_tracers("measure", (attention, tokens))
+    refuse_tracers("measure_batch", (attention, tokens))
+    job = _Job(identity_weight, attention_weight, probes, seed, memory_bytes)
+    size = batch_size(attention)
+    return _measured(attention, tokens, wanted, job, size=size, sample_rows=sample_rows, dtype=dtype)
+
+
+def _measured(
+    attention: Attention,
+    tokens: Source | ArrayLike,
+    wanted: Iterable[str | Observable],
+    job: "_Job",
+    *,
+    size: int,
+    sample_rows: int | None,
+    dtype: str,
+) -> dict[str, BatchEstimate]:
     chosen = observables.select(wanted)
     source = tokens if isinstance(tokens, Source) else from_array(tokens)
     _check_needs(chosen, source)
     if isinstance(source, TokenStream):
         streaming.check(attention)
-    positions = _sample_positions(source, sample_rows, seed)
-    job = _Job(identity_weight, attention_weight, probes, seed, memory_bytes)
+    positions = _sample_positions(source, sample_rows, job.seed)
     with precision(dtype) as kind:
         source = _cast(source, kind)
-        size = batch_size(attention)
         layers = batch(attention, size)
-        width = max(1, int(memory_bytes // (2 * kind.itemsize * max(positions.size * source.d, 1))))
+        width = max(1, int(job.memory_bytes // (2 * kind.itemsize * max(positions.size * source.d, 1))))
         parts = [
             job.measure(
                 jax.tree_util.tree_map(lambda leaf, k=k: leaf[k : k + width], layers),
@@ -331,7 +354,8 @@ def _rows_of(
 ) -> tuple[dict[str, dict[str, Array]], Array | None]:
     if isinstance(source, TokenStream):
         own = streaming.sampled(source, positions)
-        return streaming.stream_pass(layers, source, own, chosen=chosen, devices=jax.local_device_count())
+        where = jnp.asarray(positions)
+        return streaming.stream_pass(layers, source, own, where, chosen=chosen, devices=jax.local_device_count())
     return kernels.row_pass(
         layers,
         source,

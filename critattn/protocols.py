@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
@@ -201,6 +201,18 @@ def precision(dtype: Any) -> Iterator[np.dtype]:
     name = check_dtype(dtype)
     with jax.enable_x64(name == "float64"), jax.default_matmul_precision("highest"):
         yield np.dtype(name)
+
+
+def map_layers(function: Callable[[Any], T], layers: Any) -> T:
+    """A function of one layer on each layer of a batch, its results stacked along a leading axis (batch,).
+
+    Args:
+        function: maps a layer to a pytree of arrays.
+        layers: a layer whose leaves have a leading axis (batch,); one without leaves is a batch of one.
+    """
+    if jax.tree_util.tree_leaves(layers):
+        return jax.lax.map(function, layers)
+    return jax.tree_util.tree_map(lambda x: x[None], function(layers))
 
 
 def refuse_tracers(name: str, tree: Any) -> None:

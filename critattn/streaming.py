@@ -10,7 +10,7 @@ import numpy as np
 from critattn.attention import Attention, Bidirectional, on_devices
 from critattn.errors import DomainError
 from critattn.observables import Observable
-from critattn.protocols import Array, Masses, ScalingLaw
+from critattn.protocols import Array, Masses, ScalingLaw, map_layers
 from critattn.tokens import ROWS_PER_KEY, TokenStream, normalise
 
 BLOCKS_AT_ONCE = 4
@@ -88,7 +88,13 @@ def check(attention: Attention) -> None:
 
 @partial(jax.jit, static_argnames=("chosen", "devices"))
 def stream_pass(
-    layers: Attention, stream: TokenStream, own: Array, *, chosen: tuple[Observable, ...], devices: int = 1
+    layers: Attention,
+    stream: TokenStream,
+    own: Array,
+    positions: Array,
+    *,
+    chosen: tuple[Observable, ...],
+    devices: int = 1,
 ) -> tuple[dict[str, dict[str, Array]], Array]:
     """Row observables {name: {key: (batch, m)}} and attention outputs (batch, m, d) of sampled rows.
 
@@ -98,13 +104,14 @@ def stream_pass(
         layers: a batch of layers.
         stream: the keys.
         own: (m, d) the sampled tokens.
+        positions: (m,) where they stand, which some scaling laws go by.
         chosen: row observables.
         devices: local devices among which the keys are divided.
     """
     units = normalise(own)
     width = min(stream.n, ROWS_PER_KEY)
     steps = -(-stream.n // (width * BLOCKS_AT_ONCE))
-    context = layers.context(jnp.zeros(units.shape[0], int), stream.n, stream.d)
+    context = layers.context(positions, stream.n, stream.d)
     ends = (jnp.full(units.shape[0], -1, units.dtype), jnp.ones(units.shape[0], units.dtype))
 
     def sums(attention: Attention, scores: Array, keys: Array, there: Array) -> StreamedRows:
@@ -126,7 +133,7 @@ def stream_pass(
         keys = normalise(jax.vmap(stream.block)(blocks).reshape(-1, stream.d))
         there = (blocks[:, None] * width + jnp.arange(width)).reshape(1, -1) < stream.n
         scores = units @ keys.T
-        found = jax.lax.map(lambda layer: sums(layer, scores, keys, there), layers)
+        found = map_layers(lambda layer: sums(layer, scores, keys, there), layers)
         return found if state is None else state.plus(found)
 
     def share_of(indices: Array) -> StreamedRows:

@@ -4,6 +4,7 @@ import json
 import struct
 import zipfile
 
+import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
@@ -11,9 +12,11 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 import critattn as ca
-from critattn import tokens
-from critattn.cli import main
+from critattn import scaling, tokens
+from critattn.cli import main, measure_law
 from critattn.cli import measure as module
+from critattn.errors import SpecError
+from critattn.protocols import precision
 from critattn.scaling import InverseTemperature
 from critattn.theory import simplex
 
@@ -327,7 +330,25 @@ def test_people_get_a_table_with_errors():
         (("x.npy", "--length", "row", *GAMMA), ["--length", "--causal"]),
         (("x.npy", "--length", "row", "--causal", "--beta", "1"), ["--length row", "--gamma"]),
         (("x.npy", "--law", "log-n2", *GAMMA), ["'log-n2'", "log-n"]),
-        (("x.npy", "--law", "log-n2", "--beta", "1"), ["--law", "--gamma"]),
+        (("x.npy", "--law", "log-n2", "--beta", "1"), ["'log-n2'", "log-n"]),
+        (("x.npy", "--law", "log-n"), ["--law log-n", "--gamma is missing"]),
+        (("x.npy", "--law", "ssmax", *GAMMA), ["--gamma", "--law ssmax", "both"]),
+        (("x.npy", "--law", "ssmax", "--beta", "1"), ["--beta", "--law ssmax", "both"]),
+        (("x.npy", "--law", "ssmax", "--causal", "--length", "row"), ["--length", "--gamma", "ssmax", "row"]),
+        (("x.npy", "--law", "yarn"), ["--law yarn", "needs stretch", "--set stretch=32"]),
+        (("x.npy", "--law", "asentmax", "--set", "b=1"), ["--law asentmax", "needs g,"]),
+        (("x.npy", "--law", "ssa"), ["--law ssa", "needs f", "--set f=0"]),
+        (("x.npy", "--law", "scale-invariant"), ["no factor per row", "every pair has its own"]),
+        (("x.npy", "--law", "qassmax"), ["no factor per row", "every channel"]),
+        (("x.npy", "--law", "ssmax", "--set", "slope=1"), ["--set slope=1", "no parameter 'slope'", "s, b"]),
+        (("x.npy", "--law", "ssmax", "--set", "s"), ["--set 's'", "NAME=VALUE"]),
+        (("x.npy", "--law", "llama-4", "--set", "interval=0"), ["--set interval=0", "positive"]),
+        (("x.npy", "--law", "jin", "--set", "reference=0.5"), ["--law jin", "beta is no number"]),
+        (("x.npy", "--law", "geometric", "--set", "c=1e300"), ["--law geometric", "n = 6", "beta reaches", "1e+15"]),
+        (("x.npy", "--law", "ssmax", "--no-normalise", "--qk-norm", "3"), ["--qk-norm", "--no-normalise"]),
+        (("x.npy", "--law", "ssmax", "--qk-norm", "-1"), ["--qk-norm", "-1"]),
+        (("x.npy", "--qk-norm", "2", *GAMMA), ["--qk-norm", "cosines"]),
+        (("x.npy", "--set", "s=2", *GAMMA), ["--set", "--gamma"]),
         (("x.npy", "--normaliser", "hardmix", *GAMMA), ["'hardmix'", "softmax"]),
         (("x.npy", "--normaliser", "softmax", "--p", "2", *GAMMA), ["--p", "power, relu-power", "softmax"]),
         (("x.npy", "--normaliser", "power", "--p", "0", *GAMMA), ["--p = 0", "above 0"]),
@@ -489,3 +510,127 @@ def test_inverse_temperature_is_what_beta_means():
     x = oracles.gaussian_tokens(5, 10, 3, 0.1)
     expected = ca.measure(ca.Attention(InverseTemperature(2.5)), x, ["entropy"])["entropy"].value
     assert found(save_npy(x), "--beta", "2.5")["entropy"] == expected
+
+
+def published(name, n, d):
+    """Inverse temperature of the cosines of a causal layer, row by row, from the formulas of docs/scaling.md."""
+    p = np.arange(n)
+    i = p + 1
+    return {
+        # RMS-normalised q and k have q.k = d cos, and 1/sqrt(d) stands beside the factor
+        "muse-glimmer": np.full(n, 3.87) * np.sqrt(d),
+        "ssmax": (0.5 * np.log(i) + 0.2) * np.sqrt(d),
+        "llama-4": (1 + 0.1 * np.log(1 + np.floor((p + 1) / 4))) * np.sqrt(d),
+        "rerope": np.maximum(1, np.log(i) / np.log(5)) * np.sqrt(d),
+        "lssa": np.log(d) * np.log(i),
+        "mup": np.full(n, 1.5),
+        "su-sequence": np.full(n, np.log(n) / np.log(512)) * np.sqrt(d),
+    }[name]
+
+
+CHOSEN = {
+    "ssmax": ["--set", "s=0.5", "--set", "b=0.2"],
+    "llama-4": ["--set", "interval=4"],
+    "rerope": ["--set", "reference=5"],
+    "mup": ["--set", "m=1.5"],
+}
+LAWS = ["ssmax", "llama-4"]
+MORE = [pytest.param(name, marks=pytest.mark.slow) for name in ("muse-glimmer", "rerope", "lssa", "mup", "su-sequence")]
+
+
+@pytest.mark.parametrize("name", [*LAWS, *MORE])
+def test_a_law_is_dense_attention_with_its_published_beta(name):
+    n, d = 11, 4
+    x = oracles.gaussian_tokens(7, n, d, 0.3)
+    report = found(save_npy(x), "--law", name, "--causal", *CHOSEN.get(name, []))
+    beta = published(name, n, d)
+    weights = oracles.softmax_weights(x, beta, causal=True)
+    positive = np.where(weights > 0, weights, 1)
+    assert report["law"] == name
+    assert report["self_weight"] == pytest.approx(np.diag(weights).mean(), rel=1e-12)
+    assert report["entropy"] == pytest.approx(-(weights * np.log(positive)).sum(axis=1).mean(), rel=1e-11)
+    jacobian = oracles.jacobian(x, beta[:, None], 0.0, 1.0, causal=True)
+    assert report["gradient_norm_squared"] == pytest.approx(np.sum(jacobian**2), rel=1e-10)
+    same = np.ptp(beta) == 0
+    assert report["beta"] == (pytest.approx(beta[0], rel=1e-14) if same else None)
+    proportional = {"lssa": np.log(d), "muse-glimmer": beta[0] / np.log(n)}
+    if name in proportional or same:
+        assert report["gamma"] == pytest.approx(proportional.get(name, beta[0] / np.log(n)), rel=1e-14)
+        # the mean self weight grows with gamma, and is 1/2 where layers with the same n in their logarithm cross it
+        above = report["gamma"] > report["half_weight_gamma"]
+        assert (report["self_weight"] > 0.5) == above
+    else:
+        assert (report["gamma"], report["half_weight_gamma"]) == (None, None)
+        assert "no multiple of log n" in report["half_weight_reason"]
+
+
+@pytest.mark.slow
+def test_a_soft_cap_stands_where_its_source_has_it():
+    n, d, z = 9, 4, 30.0
+    x = oracles.gaussian_tokens(8, n, d, 0.3)
+    report = found(save_npy(x), "--law", "grok-2", "--set", "reference=3", "--causal", "--qk-norm", "40")
+    units = x / np.linalg.norm(x, axis=1, keepdims=True)
+    p = np.arange(n)
+    factor = np.log(np.maximum(p, 3)) / np.log(3)
+    logits = factor[:, None] * z * np.tanh(40 * units @ units.T / np.sqrt(d) / z)
+    masses = np.where(np.tri(n) > 0, np.exp(logits - logits.max(axis=1, keepdims=True)), 0)
+    own = np.diag(masses) / masses.sum(axis=1)
+    assert report["self_weight"] == pytest.approx(own.mean(), rel=1e-12)
+    assert (report["soft_cap"], report["qk_norm"]) == (z, 40)
+    assert (report["half_weight_gamma"], report["verdict"]) == (None, None)
+    assert "soft cap" in report["half_weight_reason"]
+
+
+@pytest.mark.slow
+def test_without_norms_a_law_acts_on_the_products_themselves():
+    x = oracles.gaussian_tokens(2, 15, 4, 0.3)
+    report = found(save_npy(x), "--law", "constant", "--no-normalise")
+    assert report["self_weight"] == pytest.approx(np.diag(raw_weights(x, 0.5)).mean(), rel=1e-12)
+    assert (report["beta"], report["qk_norm"]) == (0.5, None)
+    text = run(save_npy(x), "--law", "ssmax", "--no-normalise").stdout
+    assert "s = 0.43, b = 0.0" in text
+
+
+def settings_of(name, **changes):
+    names = ("gamma", "beta", "length", "qk_norm")
+    options = {**dict.fromkeys(names), "law": name, "causal": True, "no_normalise": False, "changes": ()}
+    return {**options, **changes}
+
+
+TRANSFORMS = [one for one in scaling.catalogue() if one.law and one.name != "log-n"]
+
+
+@pytest.mark.parametrize("law", TRANSFORMS, ids=lambda one: one.name)
+def test_every_law_of_the_catalogue_has_the_beta_of_its_layer(law):
+    n, d = 7, 4
+    changes = tuple(f"{name}={law.parameters[name]}" for name in law.examples)
+    options = settings_of(law.name, changes=changes, qk_norm=3.0)
+    measure_law.check_options(options)
+    made = measure_law.temperature(options, n, d, "float64")
+    with precision("float64"):
+        layer = ca.Attention(*made.transforms, mask=ca.Causal())
+        small = np.full((n, n), 1e-9)
+        logits = np.asarray(layer.logits(jnp.asarray(small), layer.context(jnp.arange(n), n, d)))
+    # at scores near 0 a soft cap is the identity to (1e-9)^2
+    slopes = logits[:, 0] / 1e-9
+    if made.beta is not None:
+        np.testing.assert_allclose(slopes, made.beta, rtol=1e-12)
+    elif made.gamma is not None:
+        np.testing.assert_allclose(slopes[1:], made.gamma * np.log(np.arange(2, n + 1)), rtol=1e-12)
+    else:
+        ratios = slopes[1:] / np.log(np.arange(2, n + 1))
+        # rounding is below 1e-14
+        assert np.ptp(slopes) > 1e-9 * slopes.max()
+        assert np.ptp(ratios) > 1e-9 * ratios.max()
+
+
+def test_a_table_that_ends_is_no_law_beyond_it():
+    options = settings_of("qwen-1", changes=("reference=8192",))
+    assert measure_law.temperature(options, 32_767, 4, "float64").beta is None
+    with pytest.raises(SpecError, match="n up to 32767"):
+        measure_law.temperature(options, 32_768, 4, "float64")
+
+
+def test_one_token_has_no_gamma():
+    made = measure_law.temperature(settings_of("constant"), 1, 4, "float64")
+    assert (made.gamma, made.beta) == (None, 2.0)

@@ -140,6 +140,8 @@ def test_a_global_option_overrides_the_study(place, faked):
         ([*OWN, "--quick"], ["--quick"]),
         ([*OWN, "--gamma", "0:4"], ["--gamma = '0:4'", "start:stop:points"]),
         ([*OWN, "--gamma", "word"], ["--gamma = 'word'", "number"]),
+        ([*OWN, "--law", "ssmax"], ["--law = 'ssmax'", "no coefficient gamma", "log-n"]),
+        ([*OWN, "--law", "log-m"], ["--law = 'log-m'", "did you mean 'log-n'"]),
         ([*OWN, "--n", "0"], ["--n = '0'", ">= 1"]),
         ([*OWN, "--rho", "1.5"], ["--rho: 1.5", "[0, 1)"]),
         ([*OWN, "--tokens", "simplex"], ["--d: 8 at n = 12", "d >= 12"]),

@@ -135,9 +135,9 @@ def passes(n, d=16):
         stream = ca.stream_near_simplex(0, n, d, rho=0.3)
         yield (
             "stream",
-            jax.make_jaxpr(lambda own: streaming.stream_pass(layers, stream, own, chosen=chosen["weights"]))(
-                vectors[:64]
-            ),
+            jax.make_jaxpr(
+                lambda own: streaming.stream_pass(layers, stream, own, jnp.arange(64), chosen=chosen["weights"])
+            )(vectors[:64]),
         )
 
 

@@ -7,10 +7,12 @@ import oracles
 import pytest
 
 import critattn as ca
-from critattn import observables, tokens
+from critattn import observables, scaling, tokens
 from critattn.errors import DomainError, SpecError
 from critattn.measurement import DEFAULT, batch, batch_size, measure_batch, row_values
 from critattn.observables import Observable, row_mean
+from critattn.protocols import pytree
+from critattn.scaling import InverseTemperature
 from critattn.theory import simplex
 
 ROWS = ("self_weight", "entropy", "participation_ratio", "largest_weight", "row_mass")
@@ -236,3 +238,101 @@ def test_users_can_bring_an_observable():
         observables.register(observables.get("entropy"))
     with pytest.raises(SpecError, match="unknown"):
         ca.measure(ca.Attention(), x, ["entropi"])
+
+
+@pytree()
+class Bias:
+    """A bias for each pair of tokens, an array of one layer."""
+
+    table: jax.Array | np.ndarray
+
+    def __call__(self, logits, context):
+        return logits + jnp.asarray(self.table, logits.dtype)[context.query_positions]
+
+
+@pytree()
+class Doubled:
+    """A transform that holds no array."""
+
+    def __call__(self, logits, context):
+        return 2 * logits
+
+
+LEAFLESS = {
+    "no transforms": (ca.Attention(), 1.0, None),
+    "a causal mask": (ca.Attention(mask=ca.Causal()), 1.0, ca.Causal()),
+    "a transform without arrays": (ca.Attention(Doubled()), 2.0, None),
+}
+
+
+def test_a_layer_without_a_leaf_is_the_layer_with_one():
+    x, wanted = oracles.gaussian_tokens(0, 20, 5, 0.4), ["self_weight", "entropy", "angle_ratio"]
+    found, expected = ca.measure(ca.Attention(), x, wanted), dense(x, 1.0)
+    for name in wanted:
+        assert found[name].value == pytest.approx(expected[name], rel=1e-12), name
+    assert measure_batch(ca.Attention(), x, ["entropy"])["entropy"].value.shape == (1,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", LEAFLESS)
+def test_all_of_a_layer_without_a_leaf_is_that_of_the_layer_with_one(which):
+    plain, beta, mask = LEAFLESS[which]
+    scaled = ca.Attention(InverseTemperature(beta), mask=mask)
+    assert jax.tree_util.tree_leaves(plain) == []
+    x = tokens.near_simplex(0, 70, 5, rho=0.4)
+    wanted = [*DEFAULT, "operator_norm"]
+    # small blocks: the mapping over layers stands inside the one over blocks
+    found, expected = (ca.measure(layer, x, wanted, memory_bytes=1) for layer in (plain, scaled))
+    for name in wanted:
+        assert found[name].value == pytest.approx(expected[name].value, rel=1e-12, abs=1e-14), name
+    depth = [ca.measure_layers(layer, x, ["cosine"], 2)["cosine"].value for layer in (plain, scaled)]
+    np.testing.assert_allclose(*depth, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_stream_takes_layers_without_a_leaf():
+    whole, stream = (make(3, 2500, 9, rho=0.4) for make in (tokens.near_simplex, tokens.stream_near_simplex))
+    first, second = (ca.measure(ca.Attention(), x, ["entropy"], sample_rows=20) for x in (whole, stream))
+    assert second["entropy"].value == pytest.approx(first["entropy"].value, rel=1e-12)
+
+
+def test_a_stream_knows_where_its_rows_stand():
+    # a law of positions: the factor is 1 in the first 100 rows only
+    law = scaling.OnCosines(scaling.law("llama-4", interval=100.0))
+    whole, stream = (make(3, 2500, 9, rho=0.4) for make in (tokens.near_simplex, tokens.stream_near_simplex))
+    first, second = (ca.measure(ca.Attention(law), x, ["self_weight"], sample_rows=60) for x in (whole, stream))
+    assert second["self_weight"].value == pytest.approx(first["self_weight"].value, rel=1e-12)
+    constant = ca.measure(ca.Attention(scaling.OnCosines(scaling.Constant())), whole, ["self_weight"], sample_rows=60)
+    assert first["self_weight"].value > 1.1 * constant["self_weight"].value
+
+
+def test_arrays_of_a_single_layer_are_no_batch():
+    n, d = 30, 4
+    x = oracles.gaussian_tokens(7, n, d, 0.3)
+    table = np.random.default_rng(8).standard_normal((n, n))
+    found = ca.measure(ca.Attention(InverseTemperature(2.0), Bias(table)), x, ["self_weight", "gradient_norm"])
+    units = x / np.linalg.norm(x, axis=1, keepdims=True)
+    masses = np.exp(2.0 * units @ units.T + table)
+    assert found["self_weight"].value == pytest.approx((np.diag(masses) / masses.sum(axis=1)).mean(), rel=1e-12)
+    by_row = ca.measure(ca.Attention(ca.LogN(np.linspace(0, 2, n))), x, ["entropy"])["entropy"].value
+    assert by_row == pytest.approx(dense(x, np.linspace(0, 2, n) * np.log(n))["entropy"], rel=1e-12)
+    # a leading axis of 1 is that of a batch of one layer
+    single = ca.measure(ca.Attention(ca.LogN(np.array([1.2]))), x, ["entropy"])["entropy"].value
+    assert single == pytest.approx(dense(x, 1.2 * np.log(n))["entropy"], rel=1e-12)
+
+
+def test_layers_that_are_no_single_layer_are_one_line():
+    x = oracles.gaussian_tokens(7, 30, 4, 0.3)
+    with pytest.raises(DomainError, match=r"beta: has shape \(3,\) for 30 rows"):
+        ca.measure(ca.Attention(ca.LogN(np.ones(3))), x, ["entropy"])
+    with pytest.raises(DomainError, match="is no pytree"):
+        ca.measure(ca.Attention(lambda logits, context: logits), x, ["entropy"])
+
+
+def test_an_array_may_be_shared_by_a_batch():
+    x, shift = oracles.gaussian_tokens(9, 12, 4, 0.3), np.linspace(-1, 1, 12)
+    f = scaling.OnCosines(scaling.Ssa(shift[None]), np.array([1.0, 3.0]))
+    together = measure_batch(ca.Attention(f), x, ["entropy"])["entropy"].value
+    for value, norm in zip(together, (1.0, 3.0), strict=True):
+        beta = norm / np.sqrt(4) * (1 + np.tanh(shift) + 0.5 * np.log(12))
+        assert value == pytest.approx(dense(x, beta)["entropy"], rel=1e-12)

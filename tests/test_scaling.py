@@ -240,6 +240,50 @@ def test_values_per_token_are_taken_at_the_place_of_the_row():
     np.testing.assert_allclose(found, 1 + np.tanh(f[np.array([2, 8])]) + 0.5 * np.log([3, 9]), rtol=1e-6)
 
 
+def published_ssa(f, n):
+    return 1 + np.tanh(f) + np.log(np.arange(1, n + 1)) / (1 + np.exp(-0.3))
+
+
+PER_TOKEN = np.linspace(-1.5, 1, 13)
+WAYS = {
+    "(n,)": (PER_TOKEN, PER_TOKEN),
+    "(1, n)": (PER_TOKEN[None], PER_TOKEN),
+    "list": (PER_TOKEN.tolist(), PER_TOKEN),
+    "scalar": (0.4, 0.4),
+    "(1,)": (np.array([0.4]), 0.4),
+}
+LATE = {name: () if name == "(n,)" else pytest.mark.slow for name in WAYS}
+
+
+@pytest.mark.parametrize("way", [pytest.param(name, marks=LATE[name]) for name in WAYS])
+def test_selective_attention_takes_values_as_they_come(way):
+    n, d = 13, 5
+    x = np.random.default_rng(3).standard_normal((n, d)) + 0.5
+    f, values = WAYS[way]
+    layer = ca.Attention(scaling.OnCosines(scaling.law("ssa", f=f, alpha=0.3)), mask=ca.Causal())
+    units = x / np.linalg.norm(x, axis=1, keepdims=True)
+    logits = (published_ssa(values, n) * np.sqrt(d))[:, None] * (units @ units.T)
+    masses = np.where(np.tri(n) > 0, np.exp(logits), 0)
+    own = (np.diag(masses) / masses.sum(axis=1)).mean()
+    assert ca.measure(layer, x, ["self_weight"])["self_weight"].value == pytest.approx(own, rel=1e-12)
+
+
+def test_values_of_each_token_may_differ_by_head():
+    f, n = np.stack([np.linspace(-1, 1, 6), np.zeros(6)]), 6
+    context = ca.Attention(mask=ca.Causal()).context(jnp.arange(n), n, 4)
+    with precision("float64"):
+        found = scaling.law("ssa", f=f, alpha=0.3).beta(context)
+    np.testing.assert_allclose(found, 0.5 * np.stack([published_ssa(one, n) for one in f]), rtol=1e-12)
+
+
+def test_values_that_are_not_one_a_token_are_one_line():
+    layer = ca.Attention(scaling.OnCosines(scaling.law("ssa", f=np.ones(7))))
+    with pytest.raises(DomainError, match="f: has 7 values; allowed: one, or one for each of the 12 keys"):
+        ca.measure(layer, np.eye(12), ["self_weight"])
+    with pytest.raises(DomainError, match="f: has 7 values; allowed: one, or one for each of the 9 tokens"):
+        factor("ssa", [2, 8], f=np.ones(7))
+
+
 def test_the_order_of_scale_and_cap():
     with precision("float64"):
         scores = jnp.full((2, 1), 1e4)

@@ -1,6 +1,5 @@
 """`critattn measure`: one attention layer on tokens from a file or a generator."""
 
-import math
 from typing import Any
 
 import click
@@ -29,8 +28,6 @@ CHOICES = ("p", "stage_one", "alpha", "bias_factor", "offset_free_rows")
 EXACT_OPERATIONS = 1e11
 OPERATOR_SIZE = 65_536
 PROBES = 4
-# beyond it the rounding of a logit reaches a tenth of a nat
-LARGEST_BETA = {"float32": 1e6, "float64": 1e15}
 
 
 @click.command(cls=Command)
@@ -57,7 +54,9 @@ LARGEST_BETA = {"float32": 1e6, "float64": 1e15}
 @click.option("--alpha", type=Number(), help="Exponent of entmax.  [default: 1.5]")
 @click.option("--bias", type=Number(), help="Subtract this from the scores before they are scaled.")
 @click.option("--bias-factor", type=Number(), help="B of sigmoid and sigmoid-l1: bias -B log n.  [default: 1]")
-@click.option("--law", default="log-n", show_default=True, help="Scaling law.")
+@click.option("--law", metavar="NAME", help="A law of `critattn scaling`.  [default with --gamma: log-n]")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="A parameter of the law; may be repeated.")
+@click.option("--qk-norm", type=Number(0.0), help="|q||k| of the law.  [default: d, or 1 for L2-normalised q and k]")
 @click.option("--causal", is_flag=True, help="Causal mask.")
 @click.option("--length", type=click.Choice(["sequence", "row"]), help="Length in log n, with --causal.")
 @click.option("--identity-weight", type=Number(), default=0.0, show_default=True, help="a of x' = a x + b ATT.")
@@ -80,24 +79,27 @@ def command(settings: Settings, **options: Any) -> None:
     Example: critattn measure --tokens near-simplex --n 1024 --d 64 --rho 0.5 --gamma 2.2 --json
 
     Example: critattn measure --tokens opposed --n 256 --d 257 --rho -0.3 --normaliser softplus-l1 --gamma 2.2
+
+    Example: critattn measure tokens.npy --law ssmax --set s=0.5 --causal
     """
+    from critattn.cli.measure_law import temperature
+
     _check_options(options)
     normaliser = _normaliser(options)
     source = _tokens(options, settings.seed)
-    found = {"n": source.n, "d": source.d, **_temperatures(options, source.n), **_described(normaliser)}
-    _check_beta(options, source.n, settings.dtype_or("float64"))
-    found |= _observables(settings, options, source, normaliser)
-    found |= _half_weight(settings, options, source, found, normaliser)
+    scaled = temperature(options, source.n, source.d, settings.dtype_or("float64"))
+    found = {"n": source.n, "d": source.d, **scaled.keys, **_described(normaliser)}
+    found |= _observables(settings, options, source, _layer(options, normaliser, scaled.transforms))
+    found |= _half_weight(settings, options, source, found, (normaliser, scaled))
     emit(settings, found, lambda: _for_people(found, source.label))
 
 
 def _check_options(options: dict[str, Any]) -> None:
+    from critattn.cli.measure_law import check_options
+
     if (options["file"] is None) == (options["tokens"] is None):
         raise click.UsageError("give either a FILE or --tokens near-simplex --n N --d D --rho R")
-    if (options["gamma"] is None) == (options["beta"] is None):
-        raise click.UsageError("give either --gamma or --beta")
-    if options["beta"] is not None and options["law"] != "log-n":
-        raise click.UsageError("--law is for --gamma; --beta is the inverse temperature itself")
+    check_options(options)
     generated = ("n", "d", "rho")
     missing = [name for name in generated if options["tokens"] and options[name] is None]
     if missing:
@@ -113,10 +115,6 @@ def _check_options(options: dict[str, Any]) -> None:
             raise click.UsageError(
                 f"--{option} is for tokens that are queries, keys and values, not {options['tokens']}"
             )
-    if options["length"] and not options["causal"]:
-        raise click.UsageError("--length is for --causal; without a mask every row sees all n keys")
-    if options["length"] == "row" and options["beta"] is not None:
-        raise click.UsageError("--length row is for --gamma; --beta is the same in every row")
     if options["offset_free_rows"] is not None and not options["causal"]:
         raise click.UsageError("--offset-free-rows is for --causal; without a mask no row is among the first")
 
@@ -186,42 +184,16 @@ def _whole(name: str, value: float) -> int:
     return value
 
 
-def _temperatures(options: dict[str, Any], n: int) -> dict[str, float | None]:
-    log_n = math.log(n)
-    if options["gamma"] is None:
-        return {"gamma": options["beta"] / log_n if log_n else None, "beta": options["beta"]}
-    beta = None if options["length"] == "row" else options["gamma"] * log_n
-    return {"gamma": options["gamma"], "beta": beta}
-
-
-def _check_beta(options: dict[str, Any], n: int, dtype: str) -> None:
-    """Refuse an inverse temperature that leaves logits without the digits that weights need."""
-    name = "gamma" if options["beta"] is None else "beta"
-    beta = options[name] * (math.log(n) if name == "gamma" else 1)
-    largest = LARGEST_BETA[dtype]
-    if not abs(beta) <= largest:
-        formula = "gamma log n" if name == "gamma" else "beta"
-        raise SpecError(f"--{name} = {options[name]:g} at n = {n}: allowed in {dtype}: |{formula}| up to {largest:g}")
-
-
-def _layer(options: dict[str, Any], normaliser: Any, law: Any) -> Any:
+def _layer(options: dict[str, Any], normaliser: Any, scaled: tuple[Any, ...]) -> Any:
     from critattn.attention import Attention, mask
     from critattn.biases import Shift
 
     shape = mask("causal" if options["causal"] else "bidirectional")
     before = () if options["bias"] is None else (Shift(options["bias"]),)
-    return Attention(*before, law, normaliser=normaliser, mask=shape)
+    return Attention(*before, *scaled, normaliser=normaliser, mask=shape)
 
 
-def _law(options: dict[str, Any]) -> Any:
-    from critattn import scaling
-
-    if options["beta"] is not None:
-        return scaling.InverseTemperature(options["beta"])
-    return scaling.get(options["law"], options["gamma"], length=options["length"] or "sequence")
-
-
-def _observables(settings: Settings, options: dict[str, Any], source: Any, normaliser: Any) -> dict[str, float | None]:
+def _observables(settings: Settings, options: dict[str, Any], source: Any, layer: Any) -> dict[str, float | None]:
     from critattn.gradient import exact_operations
     from critattn.measurement import measure
     from critattn.observables import get
@@ -230,15 +202,14 @@ def _observables(settings: Settings, options: dict[str, Any], source: Any, norma
     paired = isinstance(source, QueriesAndKeys)
     whole = not isinstance(source, TokenStream | QueriesAndKeys)
     wanted: list[str] = [name for name in SHOWN if not paired or get(name).needs in ("logits", "weights")]
-    if not isinstance(source, TokenStream | QueriesAndKeys) and source.normalised:
-        wanted += GRADIENT
-    if hasattr(normaliser, "dead_rows"):
+    wanted += GRADIENT if whole and source.normalised else ()
+    if hasattr(layer.normaliser, "dead_rows"):
         wanted.append(DEAD)
     if whole and (options["operator_norm"] or source.n * source.d <= OPERATOR_SIZE):
         wanted.append("operator_norm")
     costly = exact_operations(source.n, source.d) > EXACT_OPERATIONS and not options["exact"]
     result = measure(
-        _layer(options, normaliser, _law(options)),
+        layer,
         source,
         wanted,
         identity_weight=options["identity_weight"],
@@ -257,17 +228,22 @@ def _observables(settings: Settings, options: dict[str, Any], source: Any, norma
 
 
 def _half_weight(
-    settings: Settings, options: dict[str, Any], source: Any, found: dict[str, Any], normaliser: Any
+    settings: Settings, options: dict[str, Any], source: Any, found: dict[str, Any], parts: tuple[Any, Any]
 ) -> dict[str, Any]:
     """The half-weight point of these tokens beside what the predictor says for their effective rho, n and d."""
     from critattn.comparison import compare
     from critattn.scaling import LogN, length
     from critattn.thresholds import half_weight
 
-    mask, rows = "causal" if options["causal"] else "bidirectional", length(options["length"] or "sequence")
+    normaliser, scaled = parts
+    absent = dict.fromkeys(("predicted_half_weight_gamma", "predictor", "verdict"))
+    if not scaled.comparable:
+        why = "a soft cap" if found["soft_cap"] else "an inverse temperature that is no multiple of log n"
+        return {"half_weight_gamma": None, "half_weight_reason": f"{scaled.law} has {why}: no gamma", **absent}
+    mask, rows = "causal" if options["causal"] else "bidirectional", length(scaled.length)
 
     def layer(gamma: Any) -> Any:
-        return _layer(options, normaliser, LogN(gamma, length=rows))
+        return _layer(options, normaliser, (LogN(gamma, length=rows),))
 
     dtype = settings.dtype_or("float64")
     located = half_weight(source, layer, sample_rows=options["sample_rows"], seed=settings.seed, dtype=dtype)
@@ -277,7 +253,7 @@ def _half_weight(
     keys |= {"half_weight_reason": located.reason or None}
     paired = options["tokens"] in OPPOSED
     if source.n < 2 or not (paired or source.normalised):
-        return {**keys, "predicted_half_weight_gamma": None, "predictor": None, "verdict": None}
+        return keys | absent
     where = {"kind": "file", "n": source.n, "d": source.d, "effective_rho": found["effective_rho"], "dtype": dtype}
     if options["tokens"]:
         where |= {"kind": options["tokens"], "rho": options["rho"], "bias": options["bias"] or 0.0}
@@ -293,5 +269,9 @@ def _half_weight(
 
 def _for_people(found: dict[str, Any], label: str) -> Any:
     shown = [name for name in found if not name.endswith("_se") and found[name] is not None]
-    rows = [(name, found[name], found.get(f"{name}_se")) for name in shown]
+    rows = [(name, _in_words(found[name]), found.get(f"{name}_se")) for name in shown]
     return table(("quantity", "value", "standard error"), rows, title=label)
+
+
+def _in_words(value: Any) -> Any:
+    return ", ".join(f"{name} = {one}" for name, one in value.items()) if isinstance(value, dict) else value

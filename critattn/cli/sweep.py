@@ -38,6 +38,7 @@ PLACES = {
     "rows": ("tokens", "rows"),
     "normaliser": ("attention", "normaliser"),
     "mask": ("attention", "mask"),
+    "law": ("attention", "law"),
     "length": ("attention", "length"),
     "identity_weight": ("attention", "identity_weight"),
     "attention_weight": ("attention", "attention_weight"),
@@ -75,6 +76,7 @@ TOP = ("sample_rows",)
 @click.option("--bias-factor", help="B of sigmoid and sigmoid-l1: bias -B log n.  [default: 1]")
 @click.option("--offset-free-rows", type=int, help="relu-power with --causal: first rows without offset.")
 @click.option("--causal", "mask", flag_value="causal", default=None, help="Causal mask.")
+@click.option("--law", help="Scaling law that takes gamma; `measure` takes the others.  [default: log-n]")
 @click.option("--length", help="Length that enters log n: sequence or row.  [default: sequence]")
 @click.option("--identity-weight", help="a of x' = a x + b ATT.  [default: 0]")
 @click.option("--attention-weight", help="b of x' = a x + b ATT.  [default: 1]")

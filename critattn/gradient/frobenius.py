@@ -17,7 +17,7 @@ from critattn.gradient.terms import (
     second_moments,
     without_own,
 )
-from critattn.protocols import Array, Estimate, as_host, precision, refuse_tracers
+from critattn.protocols import Array, Estimate, as_host, map_layers, precision, refuse_tracers
 from critattn.tokens import Tokens, normalise, one_set
 
 
@@ -56,7 +56,7 @@ def _profiles(
         value += 2 * identity_weight * ratio * (own * (dim - 1) + trace)
         return {"value": value, "variance": ratio**4 * variance}
 
-    return jax.lax.map(lambda a: map_row_blocks(partial(block, a), positions, rows, devices=devices), attentions)
+    return map_layers(lambda a: map_row_blocks(partial(block, a), positions, rows, devices=devices), attentions)
 
 
 def row_profiles(

@@ -3,7 +3,11 @@
 from dataclasses import field
 from typing import Any
 
-from critattn.protocols import Array, pytree
+import jax.numpy as jnp
+import numpy as np
+
+from critattn.errors import DomainError
+from critattn.protocols import Array, RowContext, pytree
 from critattn.scaling.lengths import POSITION, ROW, SEQUENCE, SLOT, Base, Counting, Law, Lengths
 
 META = ("counting", "base")
@@ -226,7 +230,7 @@ class Ssa(Law):
     """`m = 1 + tanh f + sigmoid(alpha) ln n`: selective attention; f is a function of the token.
 
     Attributes:
-        f: (n,) one value a token, or a scalar.
+        f: one value a token, (n,) or (heads, n); or a scalar, or (heads, 1).
         alpha: logit of the slope.
     """
 
@@ -235,11 +239,31 @@ class Ssa(Law):
     counting: Counting = field(default=ROW, kw_only=True)
 
     def factor(self, lengths: Lengths) -> Any:
-        """1 + tanh f + sigmoid(alpha) ln n, f taken at the row's place in the buffer."""
+        """1 + tanh f + sigmoid(alpha) ln n, f taken at the row's place in the buffer.
+
+        Raises:
+            DomainError: where the values of f are not one for each token.
+        """
         xp = lengths.xp
         f = xp.asarray(self.f)
-        gate = f[lengths.slots.astype(int)] if f.ndim else f
+        per_token = f.ndim > 0 and f.shape[-1] > 1
+        if per_token and isinstance(lengths.slots, np.ndarray) and lengths.slots.max(initial=0) >= f.shape[-1]:
+            rows = f"the {int(lengths.slots.max()) + 1} tokens up to the last row"
+            raise DomainError(f"f: has {f.shape[-1]} values; allowed: one, or one for each of {rows}")
+        gate = f[..., lengths.slots.astype(int)] if per_token else f
         return 1 + xp.tanh(gate) + xp.log(lengths.count(self.counting)) / (1 + xp.exp(-xp.asarray(self.alpha)))
+
+    def beta(self, context: RowContext) -> Array:
+        """Inverse temperature m x base: a scalar or (rows,), in nats per unit of q.k.
+
+        Raises:
+            DomainError: where the values of f are not one for each key, or for a context without dimension.
+        """
+        values = jnp.shape(jnp.asarray(self.f))
+        if values and values[-1] not in (1, context.total_keys):
+            keys = f"the {context.total_keys} keys"
+            raise DomainError(f"f: has {values[-1]} values; allowed: one, or one for each of {keys}")
+        return super().beta(context)
 
 
 @pytree(meta=META)

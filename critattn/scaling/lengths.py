@@ -108,7 +108,14 @@ def base_scale(base: Base, dim: float) -> float:
 
 
 def scale_rows(logits: Array, beta: Array) -> Array:
-    """Multiply each row of logits (..., rows, keys) by its beta: a scalar, (rows,) or (heads, rows)."""
+    """Multiply each row of logits (..., rows, keys) by its beta: a scalar, (rows,) or (heads, rows).
+
+    Raises:
+        DomainError: for values of beta that are not one for each row.
+    """
+    if beta.ndim and beta.shape[-1] not in (1, logits.shape[-2]):
+        rows = logits.shape[-2]
+        raise DomainError(f"beta: has shape {beta.shape} for {rows} rows; allowed: a scalar, or one value a row")
     beta = beta.astype(logits.dtype)
     return logits * (beta[..., None] if beta.ndim else beta)
 

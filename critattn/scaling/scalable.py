@@ -257,6 +257,7 @@ SCALABLE_SOFTMAX = (
         "copy",
         where="q; a factor of the same form on the output for v",
         order=("scale", "base", "mask"),
+        examples=("f",),
         learned=("f", "alpha"),
         scope="token",
         reason="f is a function of each token: give its values, one a position; a scalar stands for all",

@@ -116,6 +116,12 @@ def above(bound: float) -> fields.Reader:
     return read
 
 
+def _law(value: Any) -> str:
+    if value not in scaling.names() and value in {one.name for one in scaling.catalogue()}:
+        raise SpecError(f"{value!r} has no coefficient gamma to sweep; allowed: {', '.join(scaling.names())}")
+    return fields.choice(scaling.names())(value)
+
+
 def _gamma(value: Any) -> float | str:
     return LOG_D if value == LOG_D else above(0)(value)
 
@@ -133,6 +139,6 @@ ATTENTION_READERS: dict[str, fields.Reader] = {
     "bias_factor": fields.number,
     "offset_free_rows": fields.whole(0),
     "bias": fields.number,
-    "law": lambda value: fields.choice(scaling.names())(value),
+    "law": _law,
     "gamma": _gamma,
 }
