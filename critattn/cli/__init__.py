@@ -13,6 +13,7 @@ COMMANDS = {
     "sweep": "Run or resume a study, or a sweep given by options.",
     "threshold": "Critical thresholds with uncertainty, against theory.",
     "scaling": "The catalogue of scaling laws: values, conformance vectors, checks.",
+    "formats": "Number formats: thresholds as stated, and as measured here.",
     "figures": "Draw figures from the store.",
     "studies": "Which studies exist.",
     "store": "List, show, export and delete results.",
