@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from critattn import (
+        biases,
+        blindness,
         criticality,
+        families,
         gradient,
         normalisers,
         observables,
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
         attention_weights,
         iterate_layers,
     )
-    from critattn.biases import Shift
+    from critattn.biases import Alibi, Cast, LogDistance, Shift
     from critattn.comparison import compare
     from critattn.criticality import (
         Threshold,
@@ -70,7 +73,10 @@ if TYPE_CHECKING:
     from critattn.tokens import Tokens, load, near_simplex, random_scores, simplex, stream_near_simplex
 
 _MODULES = (
+    "biases",
+    "blindness",
     "criticality",
+    "families",
     "gradient",
     "normalisers",
     "observables",
@@ -93,7 +99,7 @@ _HOMES = {
         "attention_weights",
         "iterate_layers",
     ),
-    "biases": ("Shift",),
+    "biases": ("Alibi", "Cast", "LogDistance", "Shift"),
     "comparison": ("compare",),
     "criticality": ("Threshold", "data_collapse", "find_crossing", "finite_size_scaling", "susceptibility"),
     "curves": ("continue_curve",),
@@ -122,8 +128,10 @@ _HOMES = {
 _NAMES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Alibi",
     "Attention",
     "Bidirectional",
+    "Cast",
     "Causal",
     "CritattnError",
     "DomainError",
@@ -131,6 +139,7 @@ __all__ = [
     "Estimate",
     "Hardmax",
     "InverseTemperature",
+    "LogDistance",
     "LogN",
     "Observable",
     "Packed",
@@ -153,10 +162,13 @@ __all__ = [
     "attend",
     "attention_step",
     "attention_weights",
+    "biases",
+    "blindness",
     "compare",
     "continue_curve",
     "criticality",
     "data_collapse",
+    "families",
     "find_crossing",
     "finite_size_scaling",
     "gradient",

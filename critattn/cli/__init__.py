@@ -14,6 +14,7 @@ COMMANDS = {
     "threshold": "Critical thresholds with uncertainty, against theory.",
     "scaling": "The catalogue of scaling laws: values, conformance vectors, checks.",
     "formats": "Number formats: thresholds as stated, and as measured here.",
+    "blindness": "Distances from which additive biases hide keys; errata.",
     "figures": "Draw figures from the store.",
     "studies": "Which studies exist.",
     "store": "List, show, export and delete results.",

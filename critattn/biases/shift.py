@@ -1,4 +1,4 @@
-"""Transforms that add something to the scores of a row."""
+"""A constant taken off the scores of a row."""
 
 import jax.numpy as jnp
 
