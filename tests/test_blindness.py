@@ -297,18 +297,6 @@ def test_where_the_mass_goes():
     assert blindness.flushed_bound(tau("fp16"), 4096) == pytest.approx(4096 * 2.0**-25, rel=1e-12)
 
 
-@pytest.mark.parametrize(("name", "keys"), [("fp16", 2**25), ("e4m3", 1024), ("e5m2", 131072)])
-def test_total_blindness(name, keys):
-    stated = formats.get(name)
-    assert blindness.total_blindness_length(stated) == keys
-    cast = np.array([1 / (keys - 1), 1 / keys], np.float32).astype(stated.dtype).astype(float)
-    # 1/(2^25 - 1) is 2^-25 in float32; the format's own half step is exact in float64
-    if name != "fp16":
-        assert cast[0] > 0
-    assert cast[1] == 0
-    assert blindness.total_blindness_length(stated, flush=True) == 2**-stated.least_exponent + 1
-
-
 def test_absorption_comes_first():
     for name, expected, dtype in (("fp32", [24, 4259], np.float32), ("bf16", [8, 1420], ml_dtypes.bfloat16)):
         slopes = np.array([2**-0.5, 2**-8])
@@ -531,6 +519,8 @@ def test_every_family_can_be_computed(name):
         lambda: blindness.position_error(0.5, 64, rounding="twice"),
         lambda: blindness.resolution_onset(0.5, 0.3),
         lambda: blindness.flushed_mass(0.5, -1),
+        lambda: blindness.flushed_mass(0, 1),
+        lambda: blindness.flushed_mass(1, 1, 0),
         lambda: blindness.flushed_row(np.zeros(3), FLUSHED, pipeline="sideways"),
         lambda: blindness.blind_length(0.0, FLUSHED),
         lambda: families.get("bloom"),

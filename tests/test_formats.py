@@ -417,19 +417,6 @@ def test_two_roundings_lose_more_than_one():
     assert formats.leaking(logits, "fp16").flushed[0] == 0
 
 
-def test_mass_of_a_linear_bias():
-    """Against the sum itself, and the published values to their two digits."""
-    for slope, distance, keys in ((0.1, 3, 40), (2**-0.5, 25, 100), (1e-3, 0, 7), (0.2, 40, 40)):
-        r = np.exp(-slope * np.arange(keys))
-        assert formats.geometric_mass(slope, distance, keys) == pytest.approx(r[distance:].sum() / r.sum(), rel=1e-12)
-    slope = 2**-0.5
-    published = {124: "8.3e-39", 25: "2.1e-08", 10: "8.5e-04"}
-    assert {d: f"{formats.geometric_mass(slope, d, 1e6):.1e}" for d in published} == published
-    for bad in ((0, 1, 2), (1, -1, 2), (1, 1, 0)):
-        with pytest.raises(DomainError):
-            formats.geometric_mass(*bad)
-
-
 @pytest.mark.parametrize("flush", [False, True])
 def test_total_blindness_by_the_cast_of_one_over_n(flush):
     assert [formats.blind_count(name) for name in ("fp16", "e4m3", "e5m2")] == [2**25, 1024, 131072]

@@ -20,4 +20,3 @@ from critattn.blindness.redistribution import absorption_distance as absorption_
 from critattn.blindness.redistribution import flushed_bound as flushed_bound
 from critattn.blindness.redistribution import flushed_mass as flushed_mass
 from critattn.blindness.redistribution import flushed_row as flushed_row
-from critattn.blindness.redistribution import total_blindness_length as total_blindness_length

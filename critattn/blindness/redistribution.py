@@ -1,4 +1,4 @@
-"""Where the mass of the invisible keys goes, when all keys are invisible, and when a key is absorbed."""
+"""Where the mass of the invisible keys goes, and when a key is absorbed."""
 
 import math
 
@@ -81,20 +81,6 @@ def flushed_row(logits: np.ndarray, threshold: float, *, pipeline: str = "redist
         return kept / kept.sum(axis=-1, keepdims=True)
     logs = gaps - np.log(np.exp(gaps).sum(axis=-1, keepdims=True))
     return np.where(logs > threshold, np.exp(logs), 0.0)
-
-
-def total_blindness_length(stated: Format, *, flush: bool = False) -> int:
-    """Keys of equal logits from which every normalised weight is zero, `2^(p-e)` [docs/theory.md (15.13)].
-
-    1/N rounds to zero at and below 2^(e-p); where subnormals are flushed, below 2^e. Numerators are immune.
-
-    Args:
-        stated: the format of the weights.
-        flush: subnormals are flushed.
-    """
-    if flush:
-        return 2**-stated.least_exponent + 1
-    return 2 ** (stated.significand_bits - stated.least_exponent)
 
 
 def absorption_distance(bias: DistanceBias, stated: Format, *, scale: float = 1.0) -> np.ndarray:

@@ -8,7 +8,6 @@ from critattn.formats.losses import Loss as Loss
 from critattn.formats.losses import absorbed as absorbed
 from critattn.formats.losses import blind_count as blind_count
 from critattn.formats.losses import exact_weights as exact_weights
-from critattn.formats.losses import geometric_mass as geometric_mass
 from critattn.formats.losses import leaked as leaked
 from critattn.formats.losses import leaking as leaking
 from critattn.formats.losses import lost_mass as lost_mass

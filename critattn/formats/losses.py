@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from critattn.errors import DomainError
 from critattn.formats.emulation import cast, emulate, exponentials, zero_limit, zeros
 from critattn.formats.stated import get
 
@@ -127,24 +126,6 @@ def _loss(logits: np.ndarray, weights: np.ndarray, largest: np.ndarray) -> Loss:
         np.abs(made - exact).sum(axis=-1) / 2,
         made.sum(axis=-1),
     )
-
-
-def geometric_mass(slope: float, distance: float, keys: float) -> float:
-    """F of a row with logits -slope d, d = 0..keys-1, whose keys from `distance` on are lost.
-
-    (r^D - r^N)/(1 - r^N) with r = exp(-slope) [derived, docs/theory.md (14.12)]; 0 for distance >= keys.
-
-    Raises:
-        DomainError: for slope <= 0, distance < 0 or keys < 1.
-    """
-    for name, value, good in (("slope", slope, slope > 0), ("distance", distance, distance >= 0)):
-        if not good:
-            raise DomainError.of(name, value, "> 0" if name == "slope" else ">= 0")
-    if not keys >= 1:
-        raise DomainError.of("keys", keys, ">= 1")
-    if distance >= keys:
-        return 0.0
-    return math.exp(-slope * distance) * math.expm1(-slope * (keys - distance)) / math.expm1(-slope * keys)
 
 
 def blind_count(format: str, *, flush: bool = False) -> int:
