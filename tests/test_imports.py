@@ -72,7 +72,18 @@ SIBLINGS = {
 }
 # What each module may not reach although its rank is lower.
 FORBIDDEN = {"attention": {"theory", "criticality"}}
-NO_JAX = ("theory", "continuation", "errors", "grids", "tensorfiles", "criticality", "datasets", "storage", "rooms")
+NO_JAX = (
+    "theory",
+    "theorems",
+    "continuation",
+    "errors",
+    "grids",
+    "tensorfiles",
+    "criticality",
+    "datasets",
+    "storage",
+    "rooms",
+)
 
 
 def module_name(file):

@@ -16,6 +16,7 @@ COMMANDS = {
     "formats": "Number formats: thresholds as stated, and as measured here.",
     "blindness": "Distances from which additive biases hide keys; errata.",
     "figures": "Draw figures from the store.",
+    "prove": "Check the theorems, and false variants that must fail.",
     "studies": "Which studies exist.",
     "store": "List, show, export and delete results.",
     "info": "Versions, devices, threads, the store.",

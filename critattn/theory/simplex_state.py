@@ -134,7 +134,9 @@ class SimplexState:
     def entropy(self) -> NDArray[np.float64]:
         """Shannon entropy of a row, in nats."""
         others = np.where(self.log_n > 0, log_others(np.where(self.log_n > 0, self.log_n, 1.0)), 0.0)
-        binary = -_xlogx(self.own) - _xlogx(self.rest)
+        # near 1 the self weight has lost the digits that the rest has
+        near_one = self.own * np.log1p(-np.minimum(self.rest, 0.5))
+        binary = -np.where(self.rest < 0.5, near_one, _xlogx(self.own)) - _xlogx(self.rest)
         return binary + self.rest * others
 
 

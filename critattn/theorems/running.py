@@ -1,0 +1,81 @@
+"""Running the checks of the room `proofs_check`, in this process or over two."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+from critattn import rooms
+from critattn.errors import DomainError, SpecError
+from critattn.theorems.results import Grade
+from critattn.theorems.theorem import Outcome, Theorem, examine
+
+ROOM = "proofs_check"
+
+
+def load_theorem(name: str) -> Theorem:
+    """The theorem of a file of the room.
+
+    Raises:
+        SpecError: for an unknown name, with a suggestion; for a file without THEOREM or with one of another name.
+    """
+    found = getattr(rooms.load(ROOM, name), "THEOREM", None)
+    if not isinstance(found, Theorem):
+        raise SpecError(f"{rooms.path(ROOM, name)}: defines no THEOREM = Theorem(...)")
+    if found.name != name:
+        raise SpecError(f"{rooms.path(ROOM, name)}: its theorem is called {found.name!r}; allowed: {name!r}")
+    return found
+
+
+def chosen(names: Sequence[str] = (), *, quick: bool = False) -> tuple[str, ...]:
+    """Names of the theorems to check: those given, else all; with `quick` the identities among them.
+
+    Raises:
+        SpecError: for an unknown name, with a suggestion.
+    """
+    for name in names:
+        rooms.path(ROOM, name)
+    wanted = tuple(dict.fromkeys(names)) or rooms.names(ROOM)
+    if not quick:
+        return wanted
+    return tuple(name for name in wanted if load_theorem(name).grade is Grade.IDENTITY)
+
+
+def examine_named(name: str) -> Outcome:
+    """Load a theorem and check it."""
+    return examine(load_theorem(name))
+
+
+def run(
+    names: Sequence[str], *, workers: int = 1, progress: Callable[[Outcome], None] = lambda outcome: None
+) -> tuple[Outcome, ...]:
+    """Check theorems and their mutants.
+
+    Args:
+        names: of files of the room.
+        workers: processes; 1 stays in this one.
+        progress: called with each outcome as it comes.
+
+    Returns:
+        The outcomes in the order of the names.
+
+    Raises:
+        SpecError: for an unknown name or a file that holds no theorem.
+        DomainError: for fewer than one worker.
+    """
+    if workers < 1:
+        raise DomainError.of("workers", workers, "at least 1")
+    found = {}
+    for outcome in _outcomes(names, min(workers, len(names))):
+        found[outcome.name] = outcome
+        progress(outcome)
+    return tuple(found[name] for name in names)
+
+
+def _outcomes(names: Sequence[str], workers: int) -> Iterator[Outcome]:
+    if workers <= 1:
+        yield from map(examine_named, names)
+        return
+    # spawned: a forked process would share threads of the libraries loaded so far
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(examine_named, name) for name in names]):
+            yield future.result()
