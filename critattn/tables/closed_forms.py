@@ -1,21 +1,12 @@
-"""Tables of closed forms, by name: datasets that come from theory alone, so that a figure of one needs no store.
-
-Every table is made in about a second, the same on every machine up to rounding, and says in its attributes what it is.
-"""
-
-import difflib
-from collections.abc import Callable
-from typing import Any
+"""Tables of normalisers and of scaling laws, from theory alone."""
 
 import numpy as np
 import xarray
 
-from critattn import provenance, scaling
-from critattn.errors import SpecError
+from critattn import scaling
 from critattn.theory import family as family_theory
 from critattn.theory import relu_power, reweighting, simplex, softplus
 
-PREFIX = "table:"
 RHO = 0.3
 HEAD_DIM = 64
 LAWS = ("constant", "yarn", "llama-4", "mistral-4", "beam", "grok-2", "sqrt-log-n", "lssa")
@@ -116,38 +107,3 @@ def relu_power_weights() -> xarray.Dataset:
         },
         coords={"n": list(CONTEXTS), "p": p, "rho": RHO, "d": float(HEAD_DIM)},
     )
-
-
-TABLES: dict[str, Callable[[], xarray.Dataset]] = {
-    "family": family,
-    "relu_power_weights": relu_power_weights,
-    "scaling_laws": scaling_laws,
-    "softplus_entropy": softplus_entropy,
-}
-
-
-def names() -> tuple[str, ...]:
-    """Names of the tables, sorted."""
-    return tuple(sorted(TABLES))
-
-
-def make(name: str) -> xarray.Dataset:
-    """The table of that name.
-
-    Attributes of the result: `table` (its name), `title`, and `environment`, the versions that made it.
-
-    Raises:
-        SpecError: for an unknown name, with the closest one.
-    """
-    if name not in TABLES:
-        close = difflib.get_close_matches(name, TABLES, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise SpecError(f"no table {name[:80]!r}; {hint}there is {', '.join(names())}")
-    function = TABLES[name]
-    facts: dict[str, Any] = {"table": name, "title": (function.__doc__ or "").splitlines()[0]}
-    return function().assign_attrs(facts | {"environment": provenance.versions()})
-
-
-def named(source: str) -> str | None:
-    """The table that a figure's DATA asks for; None where it asks for a study."""
-    return source.removeprefix(PREFIX) if source.startswith(PREFIX) else None
