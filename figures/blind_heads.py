@@ -49,7 +49,7 @@ def _shares(panel: Axes, data: xarray.Dataset) -> None:
         share = data["blind_fraction"].sel(format=name).values
         panel.plot(head, share, color=look.color, ls=look.dashes, marker=look.marker)
         handles.append(Line2D([], [], color=look.color, ls=look.dashes, marker=look.marker, label=str(name)))
-    panel.set(xlabel="head, steepest first", ylabel="blind share of the matrix", ylim=(-0.04, 1.04))
+    panel.set(xlabel="head $h$, steepest first", ylabel="blind share $f_h$ of the matrix", ylim=(-0.04, 1.04))
     panel.set_title(f"(b) $N$ = {data['n'].values[0]:,} tokens", loc="left")
     panel.legend(handles=handles, loc="upper right")
 

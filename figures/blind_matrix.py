@@ -24,7 +24,7 @@ def draw(data: xarray.Dataset) -> Figure:
         panel.set_title(f"({'abcdefgh'[index]}) {name}", loc="left")
     axes[0, 0].set_ylabel("query $i$")
     if mesh is not None:
-        figure.colorbar(mesh, ax=axes, label="share of heads that are blind", shrink=0.75, pad=0.01)
+        figure.colorbar(mesh, ax=axes, label="share $f$ of heads that are blind", shrink=0.75, pad=0.01)
     return figure
 
 

@@ -24,7 +24,7 @@ def draw(data: xarray.Dataset) -> Figure:
         panel.plot(-one["first_zero"].values, places, ls="none", marker=look.marker, color=look.color, ms=4.5)
         for kind, dashes in LINES.items():
             panel.axvline(-one[kind].item(), color=plotting.THEORY, lw=0.8, ls=dashes, zorder=0, label=kind)
-        panel.set(yticks=places, yticklabels=operations, xlabel="gap below the maximum (nats)")
+        panel.set(yticks=places, yticklabels=operations, xlabel="gap to the maximum $-x$ (nats)")
         panel.set_title(f"({'abc'[index]}) {name}", loc="left")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, [f"threshold: {label}" for label in labels], loc="outside lower center", ncols=3)

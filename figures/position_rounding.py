@@ -30,7 +30,7 @@ def draw(data: xarray.Dataset) -> Figure:
             )
         panel.set(xscale="log", yscale="log", xlabel="length $N$ (tokens)", ylim=(1e-4, 1.4))
         panel.set_title(f"({'abc'[index]}) {_in_maths(str(recipe))}", loc="left")
-    axes[0, 0].set_ylabel("total variation of the last row")
+    axes[0, 0].set_ylabel(r"$\mathrm{TV}$ of the last row")
     axes[0, -1].legend(loc="upper left", title="slope")
     return figure
 
@@ -53,5 +53,6 @@ def caption(data: xarray.Dataset) -> str:
         "j, whose rounding grows with the absolute position; (c) the form -m(i-j), rounded where the weight is small. "
         f"The two are equal in exact arithmetic. At n = 2,048 the steepest head is off by {float(worst.max()):.2f} in "
         f"(a) and {float(small.sel(head=data['head'][0])):.4f} in (c). From position {onset:,} on the steepest head "
-        "knows the content of a logit only to one nat in (a). No point: the rounded weights are exact. Both axes are logarithmic."
+        "knows the content of a logit only to one nat in (a). No point: the rounded weights are exact. Both axes are "
+        "logarithmic."
     )

@@ -12,7 +12,9 @@ from critattn.cli.bench import targets_table
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
-SOURCES = sorted(path for room in ("critattn", "figures", "notebooks", "proofs_check") for path in (ROOT / room).rglob("*.py"))
+SOURCES = sorted(
+    path for room in ("critattn", "figures", "notebooks", "proofs_check") for path in (ROOT / room).rglob("*.py")
+)
 
 
 def block(name):

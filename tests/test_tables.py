@@ -1,4 +1,4 @@
-"""Tables of closed forms: named, quick, the same twice, and equal to the theory that they tabulate."""
+"""Tables: named, quick, the same twice, and equal to the theory that they tabulate."""
 
 import math
 import time
@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from critattn import plotting, scaling, tables
+from critattn import formats, plotting, scaling, tables
 from critattn.errors import SpecError
 from critattn.theory import entmax, relu_power, simplex, softplus
 
@@ -24,7 +24,7 @@ def test_a_table_is_named_and_the_same_twice(name):
 
 
 def test_an_unknown_table_is_named_with_the_closest_one():
-    with pytest.raises(SpecError, match="'famly'; did you mean 'family'. there is family, relu_power_weights"):
+    with pytest.raises(SpecError, match="'famly'; did you mean 'family'. there is blind_heads, blind_matrix, family"):
         tables.make("famly")
 
 
@@ -87,3 +87,50 @@ def test_weights_against_p_are_those_of_theory_and_cross_one_half_at_the_critica
     np.testing.assert_allclose(at_critical, 0.5, atol=1e-4)
     assert data["hard_limit"].item() == 1
     assert (np.diff(data["self_weight"], axis=1) > 0).all()
+
+
+def test_blind_heads_have_the_distances_of_their_slopes():
+    data = tables.make("blind_heads")
+    assert list(data["slope"].values) == [2.0 ** (-k / 2) for k in range(1, 17)]
+    for name, ends in {"fp32": (148, 26617), "bf16": (132, 23778), "fp16": (25, 4437), "e4m3": (10, 1775)}.items():
+        found = data["blindness_distance"].sel(format=name).values
+        assert (found[0], found[-1]) == ends
+        counted = [np.tril(np.subtract.outer(np.arange(2048), np.arange(2048)) >= found[0]).sum() / (2048 * 2049 / 2)]
+        assert data["blind_fraction"].sel(format=name).values[0] == pytest.approx(counted[0], rel=1e-12)
+
+
+def test_the_blind_matrix_counts_heads_whose_numerator_rounds_to_zero():
+    """Against the casts themselves, where no product of slope and distance is a tie."""
+    data = tables.make("blind_matrix")
+    query, key = data["query"].values[:, None], data["key"].values
+    distance = query - key
+    slopes = tables.make("blind_heads")["slope"].values
+    for name in data["format"].values:
+        with np.errstate(under="ignore"):
+            numerators = np.exp(-slopes[:, None, None] * np.maximum(distance, 0))
+        blind = numerators <= formats.get(str(name)).smallest / 2
+        found = data["blind_share"].sel(format=name).values
+        np.testing.assert_array_equal(found[distance >= 0], blind.mean(axis=0)[distance >= 0])
+        assert np.isnan(found[distance < 0]).all()
+
+
+def test_positions_round_as_published():
+    data = tables.make("position_rounding")["total_variation"]
+    bf16 = data.sel(recipe="+m j, bf16")
+    for head, n, printed in ((0, 1024, 0.230), (0, 2048, 0.386), (0, 4096, 0.608), (3, 2048, 0.188), (7, 2048, 0.063)):
+        assert bf16.sel(head=head, n=n).item() == pytest.approx(printed, abs=5.1e-4)
+    assert bf16.sel(head=15, n=2048).item() == pytest.approx(0.0039, abs=5.1e-5)
+    assert (data.sel(recipe="-m(i-j), bf16") < 2e-3).all()
+
+
+def test_measured_thresholds_lie_where_their_class_says():
+    data = tables.make("format_thresholds")
+    assert {"numpy exp", "jax softmax"} <= set(data["operation"].values)
+    for name in data["format"].values:
+        one = data.sel(format=name)
+        for zero, kind in zip(one["first_zero"].values, one["kind"].values, strict=True):
+            if kind in formats.KINDS:
+                # one step of the format at that size
+                assert abs(zero - one[str(kind)].item()) <= abs(zero) * 2.0 ** (
+                    1 - formats.get(str(name)).significand_bits
+                )

@@ -3,6 +3,7 @@
 from critattn.blindness.certification import Certificate as Certificate
 from critattn.blindness.certification import amplitude_is_safe as amplitude_is_safe
 from critattn.blindness.certification import certify as certify
+from critattn.blindness.certification import safe_bias as safe_bias
 from critattn.blindness.distances import CONVENTIONS as CONVENTIONS
 from critattn.blindness.distances import blind_length as blind_length
 from critattn.blindness.distances import blindness_distance as blindness_distance
