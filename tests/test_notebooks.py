@@ -15,4 +15,5 @@ def test_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
 
 
 def test_there_is_a_notebook():
-    assert [path.name for path in NOTEBOOKS] == ["01_phase_transition.py", "02_normalisers.py", "03_blind_heads.py"]
+    names = ["01_phase_transition", "02_normalisers", "03_blind_heads", "04_proofs"]
+    assert [path.stem for path in NOTEBOOKS] == names

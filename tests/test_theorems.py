@@ -26,6 +26,7 @@ from critattn.theorems import (
     changes_at_most,
     chosen,
     continuous_at,
+    decided,
     enclosed,
     equal,
     examine,
@@ -196,6 +197,15 @@ def test_signs():
     real = sp.Symbol("z", real=True)
     cases = {"": (X + Y, "positive")}, {"": (-X, "positive")}, {"": (real, "positive")}
     assert [next(signs("", case)).verdict for case in cases] == [Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED]
+
+
+def test_cases():
+    cases = {"1/3 < 1/2": Fraction(1, 3) < Fraction(1, 2), "half to even": round(Fraction(5, 2)) == 2}
+    assert decided("", cases).verdict is Verdict.HOLDS
+    step = decided("", {"fine": True, "wrong": False, "wrong too": False})
+    assert (step.verdict, step.detail) == (Verdict.FAILS, "not so: wrong")
+    # a claim of no cases has shown nothing
+    assert decided("", {}).verdict is Verdict.UNDECIDED
 
 
 # steps of balls

@@ -8,6 +8,7 @@ from critattn.theorems.certified import grid as grid
 from critattn.theorems.certified import positive as positive
 from critattn.theorems.certified import positive_from_zero as positive_from_zero
 from critattn.theorems.exact import continuous_at as continuous_at
+from critattn.theorems.exact import decided as decided
 from critattn.theorems.exact import equal as equal
 from critattn.theorems.exact import limit_is as limit_is
 from critattn.theorems.exact import signs as signs

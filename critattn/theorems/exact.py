@@ -130,6 +130,21 @@ def signs(claim: str, cases: Mapping[str, tuple[Any, str]]) -> Iterator[Step]:
         yield Step(f"{claim}: {words}", verdict, "assumptions on the symbols", detail)
 
 
+def decided(claim: str, cases: Mapping[str, bool]) -> Step:
+    """The step that every one of some cases is true, each decided without rounding; refuted by the first that is not.
+
+    Args:
+        claim: the step in readable mathematics.
+        cases: a case in words, and whether it is true: comparisons of integers or fractions, or of balls that do not
+            touch.
+    """
+    how = f"exact numbers, {len(cases)} cases"
+    if not cases:
+        return Step(claim, Verdict.UNDECIDED, how)
+    wrong = next((words for words, true in cases.items() if not true), "")
+    return Step(claim, Verdict.FAILS if wrong else Verdict.HOLDS, how, f"not so: {wrong}" if wrong else "")
+
+
 def _logs(expression: Any) -> Any:
     return sp.expand_log(sp.powsimp(sp.expand(expression), force=False), force=False)
 
