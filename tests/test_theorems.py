@@ -356,7 +356,10 @@ LONG = {
     "critical_window",
     "depth_recursion",
     "gradient_norm",
+    "jacobian_spectrum",
+    "large_deviations",
     "output_cosine",
+    "population_limit",
     "softplus_lambert",
     "softplus_never_localises",
 }
