@@ -15,6 +15,7 @@ from critattn.errors import SpecError, StoreError
 
 Unit = tuple[int, ...]
 STATISTICS = ("value", "standard_error")
+AXES = ("unit_axes", "block_axes", "followers")
 
 
 @dataclass(frozen=True)
@@ -22,17 +23,24 @@ class Axis:
     """One axis of a result, or a coordinate that follows an axis.
 
     Attributes:
-        name: `n`, `d`, `rho`, `tau`, `replicate`, `gamma`, `layer`.
-        values: its points.
+        name: `normaliser`, `law`, `n`, `d`, `rho`, `tau`, `replicate`, `gamma`, `p`, `layer`.
+        values: its points; codes 0, 1, ... of an axis of names.
         long_name: what it is, for labels.
         along: for a coordinate that is no axis: the axis it follows, as d follows n where d = n; empty for a
             constant of the whole result.
+        names: the table of an axis of names; empty for one of numbers.
     """
 
     name: str
     values: tuple[float, ...]
     long_name: str = ""
     along: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[float | str, ...]:
+        """Its points for people: names where it has them."""
+        return tuple(self.names[int(code)] for code in self.values) if self.names else self.values
 
     def followed(self) -> tuple[list[str], np.ndarray]:
         """Dimensions and numbers of a coordinate that is no axis."""
@@ -109,7 +117,7 @@ class Layout:
         return found | {axis.name: axis.values[at.get(axis.along, 0)] for axis in self.followers}
 
     def numeric_coordinates(self) -> dict[str, tuple[list[str], np.ndarray]]:
-        """Coordinates as (dims, numbers); observables and statistics are codes into the tables of the layout."""
+        """Coordinates as (dims, numbers); names, observables and statistics are codes into the tables of the layout."""
         axes = {axis.name: ([axis.name], np.array(axis.values)) for axis in (*self.unit_axes, *self.block_axes)}
         axes |= {axis.name: axis.followed() for axis in self.followers}
         axes["observable"] = (["observable"], np.arange(len(self.observables)))
@@ -121,8 +129,9 @@ class Layout:
         return (*self.unit_axes, *self.block_axes, *self.followers)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready table."""
-        return {**asdict(self), "statistics": list(self.statistics)}
+        """A JSON-ready table; axes of numbers have no key `names` in it."""
+        tables = {name: [_table(axis) for axis in getattr(self, name)] for name in AXES}
+        return {**asdict(self), **tables, "statistics": list(self.statistics)}
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> "Layout":
@@ -137,7 +146,11 @@ class Layout:
 
 
 def _axis(table: Mapping[str, Any]) -> Axis:
-    return Axis(**{**table, "values": tuple(table["values"])})
+    return Axis(**{**table, "values": tuple(table["values"]), "names": tuple(table.get("names", ()))})
+
+
+def _table(axis: Axis) -> dict[str, Any]:
+    return {key: value for key, value in asdict(axis).items() if key != "names" or value}
 
 
 def to_dataset(layout: Layout, values: np.ndarray, attributes: Mapping[str, Any]) -> Any:
@@ -170,6 +183,7 @@ def to_dataset(layout: Layout, values: np.ndarray, attributes: Mapping[str, Any]
             made[f"{column.name}_{statistic}"] = (dims, values[..., index, place], described)
     labels = {axis.name: axis.long_name or axis.name for axis in layout.all_axes()}
     placed = layout.numeric_coordinates()
+    placed |= {axis.name: ([axis.name], np.array(axis.labels)) for axis in layout.unit_axes if axis.names}
     coordinates = {name: (*placed[name], {"long_name": label}) for name, label in labels.items()}
     return xr.Dataset(made, coords=coordinates, attrs=dict(attributes))
 

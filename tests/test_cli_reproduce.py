@@ -30,13 +30,14 @@ QUICK = {
     "finite_dimension": "n = [32, 64]\nd = [8, 16]\nreplicates = 2\n",
     "mixed_thresholds": "n = 64\ntau = [0.0, 0.05]\nreplicates = 2\n",
     "negative_scores": "n = [16, 32]\nd = 33\nrho = [-0.3, -0.1]\n",
+    "normalisers": 'n = 24\nd = 8\nrho = 0.3\ngamma = "0:4:3"\nreplicates = 1\n',
     "order_parameters": 'n = [8, 16, 32]\ngamma = "0:4:9"\n',
     "relu_power": "n = [32, 64]\nd = 16\nrho = 0.3\nreplicates = 2\n",
     "random_scores": 'n = 64\ntau = "0:0.3:4"\ngamma = "0:8:5"\nreplicates = 1\n',
 }
 
-# thresholds of order_parameters, mixed_thresholds, finite_dimension, relu_power and negative_scores
-RECORDS = 3 * 2 + 2 + 2 * 2 * 2 + 2 + 2 * 2
+# thresholds of order_parameters, mixed_thresholds, finite_dimension, relu_power, negative_scores and normalisers
+RECORDS = 3 * 2 + 2 + 2 * 2 * 2 + 2 + 2 * 2 + 4 * 2
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_the_markdown_shows_every_row_and_figure(finished):
     text = (folder / "critattn-report" / "report.md").read_text(encoding="utf-8")
     for record in printed["thresholds"]:
         assert f"| {record['verdict'] or record['reason']} |" in text
-        assert f"{record['critical']:.6g}" in text
+        assert record["critical"] is None or f"{record['critical']:.6g}" in text
     for figure in printed["figures"]:
         assert figure["caption"] in text
     for image in re.findall(r"\]\((.*?)\)", text):
@@ -172,15 +173,15 @@ def test_a_second_run_computes_nothing_again(finished, quick_job, monkeypatch):
 
     def counted(spec, unit):
         assert spec.mode == "threshold"
-        assert spec.tokens.kind == "simplex"
-        thresholds_of_curves.append(unit)
+        thresholds_of_curves.append(spec.tokens.kind)
         return real(spec, unit)
 
     monkeypatch.setattr(evaluation, "evaluate", counted)
     result = run("--json", "-q", "--out", "again")
     assert result.stderr == ""
     assert json.loads(result.stdout)["thresholds"] == finished[1]["thresholds"]
-    assert len(thresholds_of_curves) == 3
+    # three sizes of order_parameters, four of normalisers
+    assert thresholds_of_curves == 3 * ["simplex"] + 4 * ["near-simplex"]
     assert sorted(folder.name for folder in Path("runs").iterdir()) == [
         f"{name}-quick" for name in rooms.names("simulations")
     ]

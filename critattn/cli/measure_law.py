@@ -136,6 +136,8 @@ def _check_beta(options: dict[str, Any], n: int, dtype: str) -> None:
 
 
 def _of_catalogue(options: dict[str, Any], n: int, d: int, dtype: str) -> Temperature:
+    from critattn import scaling
+
     law, given = named(options["law"]), changed(options)
     norm = 1.0 if options["no_normalise"] else options["qk_norm"]
     norm = law.default_qk_norm(float(d)) if norm is None else norm
@@ -153,7 +155,8 @@ def _of_catalogue(options: dict[str, Any], n: int, d: int, dtype: str) -> Temper
         "soft_cap": law.cap,
     }
     comparable = law.cap is None and (gamma is not None or beta is not None)
-    return Temperature(_transforms(law, given, norm), law.name, gamma, beta, length, comparable, described)
+    made = scaling.on_cosines(law.name, norm, **given)
+    return Temperature(made, law.name, gamma, beta, length, comparable, described)
 
 
 def _betas(law: Any, given: dict[str, float], norm: float, where: tuple[int, int, bool]) -> Any:
@@ -184,12 +187,3 @@ def _gamma(betas: Any, seen: Any, beta: float | None, n: int) -> tuple[float | N
     ratios = betas[seen > 1] / np.log(seen[seen > 1])
     alike = np.ptp(ratios) <= ROUNDING * np.abs(ratios).max()
     return (float(np.median(ratios)), "row") if alike else (None, "row")
-
-
-def _transforms(law: Any, given: dict[str, float], norm: float) -> tuple[Any, ...]:
-    from critattn import scaling
-
-    if law.cap is None:
-        return (scaling.OnCosines(law.made(given), norm),)
-    # scores q.k first: the cap stands where the source has it
-    return (scaling.OnCosines(scaling.Constant(base="1"), norm), *law.transforms(given))

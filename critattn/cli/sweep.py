@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
-from critattn import storage
+from critattn import scaling, storage
 from critattn.cli.common import Command, Settings, emit, lines, progress, table
 from critattn.errors import SpecError
 from critattn.sweeps import Forecast, Refinement, SweepSpec, load_study, run_sweep, store_path
+from critattn.sweeps.axes import CATEGORICAL
 from critattn.sweeps.refining import MAX_POINTS, check_refinable, refine_sweep
 from critattn.sweeps.spec import SCORES_ONLY
 
@@ -48,6 +49,7 @@ PLACES = {
     "bias": ("attention", "bias"),
     "bias_factor": ("attention", "bias_factor"),
     "offset_free_rows": ("attention", "offset_free_rows"),
+    "qk_norm": ("attention", "qk_norm"),
 }
 IN_P = "half_weight_p"
 TOP = ("sample_rows",)
@@ -69,14 +71,15 @@ TOP = ("sample_rows",)
 @click.option("--file", help="Tokens from this file.")
 @click.option("--tensor", help="Which array of the file.")
 @click.option("--rows", help="Which rows of the file, start:stop.")
-@click.option("--normaliser", help="Map from logits to weights.  [default: softmax]")
+@click.option("--normaliser", help="Map from logits to weights; several: softmax,entmax.  [default: softmax]")
 @click.option("--alpha", help="Exponent of entmax.  [default: 1.5]")
 @click.option("--stage-one", help="First stage of relu-power.  [default: softplus-l1]")
 @click.option("--bias", help="Subtract this from the scores before they are scaled.")
 @click.option("--bias-factor", help="B of sigmoid and sigmoid-l1: bias -B log n.  [default: 1]")
 @click.option("--offset-free-rows", type=int, help="relu-power with --causal: first rows without offset.")
 @click.option("--causal", "mask", flag_value="causal", default=None, help="Causal mask.")
-@click.option("--law", help="Scaling law that takes gamma; `measure` takes the others.  [default: log-n]")
+@click.option("--law", help="Scaling law; those of the catalogue take no gamma: ssmax,llama-4.  [default: log-n]")
+@click.option("--qk-norm", help="|q||k| under laws of the catalogue.  [default: of the law, such as d]")
 @click.option("--length", help="Length that enters log n: sequence or row.  [default: sequence]")
 @click.option("--identity-weight", help="a of x' = a x + b ATT.  [default: 0]")
 @click.option("--attention-weight", help="b of x' = a x + b ATT.  [default: 1]")
@@ -123,6 +126,10 @@ def command(
     Example: critattn sweep --normaliser relu-power --gamma 4 --p 1:15:15 --n 512 --d 64 --rho 0.3
 
     Example: critattn sweep --normaliser relu-power --observables half_weight_p --n 512 --d 16,64 --rho 0.3
+
+    Example: critattn sweep --normaliser softmax,softplus-l1,entmax --gamma 0:6:61 --n 256 --d 32 --rho 0.3
+
+    Example: critattn sweep --law constant,ssmax,llama-4 --n 64,256,1024 --d 64 --rho 0.3
 
     Example: critattn sweep --tokens opposed --normaliser softplus-l1 --gamma 0:6:61 --n 256 --d 257 --rho=-0.3
 
@@ -277,6 +284,7 @@ def _asked_for(study: str | None, options: dict[str, Any], *, quick: bool) -> tu
 def _as_option(key: re.Match[str]) -> str:
     options = {place: option for option, place in PLACES.items()}
     options |= {("attention", option): option for option in ("p", "gamma")}
+    options |= {("axes", option): option for option in CATEGORICAL}
     option = options.get((key[1], key[2]), key[0])
     return f"--{option.replace('_', '-').replace('mask', 'causal')}"
 
@@ -295,7 +303,14 @@ def _table(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(option: str, given: Mapping[str, Any]) -> tuple[str, str]:
-    """Table and key of an option; p without gammas, and gamma where p is searched, belong to the layer."""
+    """Table and key of an option; p without gammas, and gamma where p is searched, belong to the layer.
+
+    Several normalisers are an axis, and so are laws of the catalogue.
+    """
+    names = [name.strip() for name in str(given[option]).split(",")]
+    catalogued = option == "law" and set(names) - set(scaling.names())
+    if catalogued or (option == "normaliser" and len(names) > 1):
+        return "axes", option
     searched = IN_P in str(given.get("observables", ""))
     single = (option == "p" and "gamma" not in given) or (option == "gamma" and searched)
     return ("attention", option) if single else PLACES[option]
@@ -304,7 +319,7 @@ def _place(option: str, given: Mapping[str, Any]) -> tuple[str, str]:
 def _observables(given: dict[str, Any]) -> str:
     if given.get("layers"):
         return "cosine"
-    if "gamma" not in given:
+    if "gamma" not in given and _place("law", {"law": "log-n", **given})[0] != "axes":
         return THRESHOLD
     return OF_WEIGHTS if given.get("tokens") in SCORES_ONLY else CURVE
 
@@ -346,5 +361,6 @@ def _endings(found: dict[str, Any], store: Path) -> list[str]:
         ended.append(f"refined in {refined['rounds']} rounds to {refined['points']} points: {left}")
     place = "" if store.parent == storage.store_root() else f" --store {shlex.quote(str(store.parent))}"
     name = f"{shlex.quote(store.name)}{place}"
-    located = "" if found["mode"] == "depth" else f"; thresholds: critattn threshold {name}"
+    searched = found["mode"] != "depth" and not any("law" in item["sizes"] for item in found["observables"])
+    located = "" if not searched else f"; thresholds: critattn threshold {name}"
     return [*ended, f"See: critattn store show {name}{located}"]

@@ -116,4 +116,5 @@ def place(coordinates: Mapping[str, Any]) -> str:
     if "effective_rho" in coordinates:
         numbers.append(f"effective rho {coordinates['effective_rho']:.3f}")
     label = coordinates.get("label", coordinates["kind"])
-    return f"{label}, {', '.join(numbers)}"
+    layer = [coordinates["normaliser"]] if "normaliser" in coordinates else []
+    return ", ".join([label, *layer, *numbers])

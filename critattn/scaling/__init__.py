@@ -4,6 +4,7 @@ from critattn.scaling.catalogue import add as add
 from critattn.scaling.catalogue import catalogue as catalogue
 from critattn.scaling.catalogue import entry as entry
 from critattn.scaling.catalogue import law as law
+from critattn.scaling.catalogue import on_cosines as on_cosines
 from critattn.scaling.catalogue import transforms as transforms
 from critattn.scaling.constants import Constant as Constant
 from critattn.scaling.constants import LongRope as LongRope

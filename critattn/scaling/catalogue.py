@@ -6,9 +6,11 @@ from typing import Any
 from critattn.errors import SpecError
 from critattn.protocols import ScalingLaw, Transform
 from critattn.scaling.clamped import RATIOS, STEPPED
+from critattn.scaling.constants import Constant
 from critattn.scaling.entries import Entry
 from critattn.scaling.fixed import FIXED
 from critattn.scaling.scalable import SCALABLE_SOFTMAX, THEORY
+from critattn.scaling.transforms import OnCosines
 
 _ENTRIES: dict[str, Entry] = {one.name: one for one in (*FIXED, *THEORY, *SCALABLE_SOFTMAX, *RATIOS, *STEPPED)}
 
@@ -58,3 +60,16 @@ def transforms(name: str, *, bias: Transform | None = None, **parameters: Any) -
         SpecError: for an unknown name or parameter, or a law that no transform of logits expresses.
     """
     return entry(name).transforms(parameters, bias=bias)
+
+
+def on_cosines(name: str, qk_norm: float, **parameters: Any) -> tuple[Transform, ...]:
+    """The transforms of a layer whose scores are cosines, where the law acts on q.k with |q||k| = qk_norm.
+
+    Raises:
+        SpecError: for an unknown name or parameter, or a law that is no factor per row.
+    """
+    found = entry(name)
+    if found.cap is None:
+        return (OnCosines(found.made(parameters), qk_norm),)
+    # scores q.k first: the cap stands where the source has it
+    return (OnCosines(Constant(base="1"), qk_norm), *found.transforms(parameters))

@@ -11,6 +11,7 @@ from critattn import criticality
 from critattn.comparison import Comparison, compare, compare_draws, parameter_of
 from critattn.criticality import Threshold
 from critattn.errors import SpecError
+from critattn.sweeps import choices
 from critattn.sweeps.running import run_sweep
 from critattn.sweeps.spec import SweepSpec
 
@@ -25,7 +26,7 @@ SEARCHED: Mapping[str, tuple[str, ...]] = {
     "near-opposed": ("half_weight", "median_half_weight"),
 }
 COORDINATES = ("n", "d", "rho", "tau", "effective_rho")
-# what else is shown of a threshold in p, and of one in gamma where the layer is no softmax
+# what else is shown of a threshold in p, and of one in gamma where the layer is no softmax, or one of several
 LAYER: Mapping[str, tuple[str, ...]] = {"p": ("gamma", "normaliser"), "gamma": ("normaliser", "bias")}
 
 
@@ -35,8 +36,11 @@ def threshold_spec(spec: SweepSpec) -> SweepSpec:
     Searches run in float64, whatever the curves were stored in.
 
     Raises:
-        SpecError: for a study in depth, which has no threshold in gamma, and for several gammas beside a p axis.
+        SpecError: for a study in depth or of laws, which have no threshold in gamma, and for several gammas beside a p
+            axis.
     """
+    if spec.axes.law:
+        raise SpecError("axes.law: laws set their own beta, there is no threshold in gamma; allowed: axes.gamma")
     if spec.mode == "threshold":
         return spec
     if spec.mode == "depth":
@@ -71,7 +75,7 @@ def study_thresholds(spec: SweepSpec, data: Any = None, *, progress: Any = None)
         else over the rows of the one draw or file.
 
     Raises:
-        SpecError: for a study in depth.
+        SpecError: for a study in depth or of laws.
     """
     searched = threshold_spec(spec)
     if data is None or searched is not spec:
@@ -85,7 +89,7 @@ def _with_common_ratio(spec: SweepSpec, data: Any) -> Any:
     """Add |z_0|^2/d of each draw, which predictions for free common directions are taken at; no search is needed."""
     if spec.tokens.kind != "near-simplex" or spec.tokens.fix_common or "common_ratio" in data:
         return data
-    drawn = run_sweep(dataclasses.replace(spec, observables=("common_ratio",)))
+    drawn = run_sweep(dataclasses.replace(choices.every(spec)[0], observables=("common_ratio",)))
     return data.assign(common_ratio=drawn["common_ratio"])
 
 
@@ -96,7 +100,8 @@ def _points(data: Any) -> Iterator[Any]:
 
 
 def _comparison(spec: SweepSpec, quantity: str, point: Any) -> Comparison:
-    coordinates = _coordinates(spec, quantity, point)
+    names = {name: str(point[name].item()) for name in choices.given(spec)}
+    coordinates = _coordinates(choices.alone(spec, names), quantity, point) | {"compared": bool(names)}
     roots, errors = (np.atleast_1d(point[name].values) for name in (quantity, f"{quantity}_se"))
     if "common_ratio" in point and not spec.tokens.fix_common:
         zeta = np.atleast_1d(point["common_ratio"].values)
@@ -131,7 +136,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
     """A comparison as the keys of the command line's JSON."""
     found = comparison.threshold
     where = comparison.coordinates
-    usual = found.parameter == "gamma" and where.get("normaliser", "softmax") == "softmax"
+    usual = found.parameter == "gamma" and where.get("normaliser", "softmax") == "softmax" and not where.get("compared")
     layer = () if usual else LAYER[found.parameter]
     shown = {name: where[name] for name in ("kind", "quantity", *COORDINATES, *layer, "mask") if name in where}
     return {
@@ -179,12 +184,14 @@ def finite_size(comparisons: Sequence[Comparison]) -> list[Scaling]:
     """Extrapolate half-angle points of simplex tokens in 1/log n.
 
     Their distance to 1/(1-rho) is a constant over log n [docs/theory.md (1.8)]. The half-weight point is as near as
-    1/(n log n), where no line in 1/log n applies; at fixed d there is no limit: both are left out.
+    1/(n log n), where no line in 1/log n applies; at fixed d there is no limit: both are left out, and so is what is no
+    softmax, whose limit is another.
     """
     groups: dict[tuple[str, float], list[tuple[float, float, float]]] = {}
     for item in comparisons:
         where, found = item.coordinates, item.threshold.critical
-        if where["kind"] == "simplex" and where["quantity"] == "half_angle" and found is not None:
+        softmax = where.get("normaliser", "softmax") == "softmax"
+        if softmax and where["kind"] == "simplex" and where["quantity"] == "half_angle" and found is not None:
             n, rho = float(str(where["n"])), float(str(where["rho"]))
             predicted = np.nan if item.predicted is None else item.predicted
             groups.setdefault((str(where["quantity"]), rho), []).append((n, found, predicted))

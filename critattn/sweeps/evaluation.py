@@ -13,14 +13,18 @@ from critattn import curves, layers, observables, tensorfiles, thresholds, token
 from critattn.attention import Attention
 from critattn.continuation import continue_curves
 from critattn.datasets import STATISTICS, Axis, Column, Layout, Unit
-from critattn.measurement import Source, measure_batch
+from critattn.measurement import Source, measure, measure_batch
 from critattn.observables import Observable
 from critattn.storage import canonical_json
+from critattn.sweeps import choices
+from critattn.sweeps.axes import CATEGORICAL
 from critattn.sweeps.spec import RANDOM_KINDS, SweepSpec
 from critattn.tokens import Tokens, TokenStream
 
 log = logging.getLogger(__name__)
 LONG_NAMES = {
+    "normaliser": "normaliser",
+    "law": "scaling law",
     "n": "number of tokens",
     "d": "dimension",
     "rho": "cosine of two tokens",
@@ -44,7 +48,8 @@ LONG_NAMES = {
 def layout_of(spec: SweepSpec) -> Layout:
     """Axes and observables of the sweep's result.
 
-    Unit axes are n, d, rho, tau and replicate as far as the tokens have them; gamma, p and layer are whole in a unit.
+    Unit axes are normaliser and law, which are the outer ones as each point is compiled anew, then n, d, rho, tau and
+    replicate as far as the tokens have them; gamma, p and layer are whole in a unit.
 
     Raises:
         SpecError: for a token file that cannot be read.
@@ -58,8 +63,13 @@ def layout_of(spec: SweepSpec) -> Layout:
     if spec.attention.layers:
         blocks.append(_axis("layer", range(spec.attention.layers + 1)))
     columns = tuple(_column(spec, name) for name in spec.observables)
-    statistics = (*STATISTICS, "interpolation_error") if continued(spec) else STATISTICS
-    return Layout(tuple(unit_axes), tuple(blocks), columns, followers, statistics)
+    interpolated = any(continued(one) for one in choices.every(spec))
+    statistics = (*STATISTICS, "interpolation_error") if interpolated else STATISTICS
+    named = [
+        Axis(name, tuple(range(len(names))), LONG_NAMES[name], names=names)
+        for name, names in choices.given(spec).items()
+    ]
+    return Layout((*named, *unit_axes), tuple(blocks), columns, followers, statistics)
 
 
 def continued(spec: SweepSpec) -> tuple[Observable, ...]:
@@ -75,7 +85,11 @@ def continued(spec: SweepSpec) -> tuple[Observable, ...]:
 
 
 def token_identity(spec: SweepSpec, point: Mapping[str, float]) -> dict[str, Any]:
-    """What defines the tokens at a point, JSON-ready: kind, n, d, rho, tau, norm options, replicate; nothing else."""
+    """What defines the tokens at a point, JSON-ready: kind, n, d, rho, tau, norm options, replicate; nothing else.
+
+    Normalisers and laws never enter, so that they are compared on the same tokens.
+    """
+    point = {name: value for name, value in point.items() if name not in CATEGORICAL}
     options = {"norm": spec.tokens.norm, "unit_norm": spec.tokens.unit_norm, "fix_common": spec.tokens.fix_common}
     return {"seed": spec.seed, "kind": spec.tokens.kind, **options, **point}
 
@@ -130,15 +144,22 @@ def evaluate(spec: SweepSpec, unit: Unit) -> np.ndarray:
     Raises:
         CritattnError: where the tokens cannot be made.
     """
-    made = make_tokens(spec, unit)
-    measured = {"curve": _curve, "depth": _depth, "threshold": _threshold}[spec.mode](spec, made)
+    made, layout = make_tokens(spec, unit), layout_of(spec)
+    one = choices.alone(spec, choices.named(spec, layout.point(unit)))
+    measured = {"curve": _curve, "depth": _depth, "threshold": _threshold}[one.mode](one, made)
     columns = [_statistics(*measured[name]) for name in spec.observables]
-    return np.stack(columns, axis=-2)
+    block = np.stack(columns, axis=-2)
+    # curves of one layer may be interpolated where those of another are not
+    lacking = len(layout.statistics) - block.shape[-1]
+    return np.concatenate([block, np.full((*block.shape[:-1], lacking), np.nan)], axis=-1) if lacking else block
 
 
 def _curve(spec: SweepSpec, made: Source) -> dict[str, tuple[Any, ...]]:
     gammas, chosen = np.array(spec.axes.gamma), observables.select(spec.observables)
     how = {**spec.attention.mixing, **spec.sampling, "dtype": spec.dtype, "memory_bytes": spec.memory_bytes}
+    if spec.axes.law:
+        alone = measure(choices.layer_of(spec, made.d), made, chosen, **how)
+        return {name: (estimate.value, estimate.standard_error) for name, estimate in alone.items()}
     smooth = continued(spec)
     if not smooth:
         shape = (gammas.size, len(spec.axes.p)) if spec.axes.p else (gammas.size,)

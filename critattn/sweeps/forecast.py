@@ -10,6 +10,8 @@ from critattn.datasets import Layout, Unit
 ROW_WORK = 16.0
 # What a unit costs however small it is, in units of n^2 d.
 DISPATCH = 1e7
+# what compiled code depends on
+SHAPE = ("n", "d", "normaliser", "law")
 
 
 def unit_cost(point: Mapping[str, float]) -> float:
@@ -25,23 +27,23 @@ class Forecast:
     """How long a run still takes.
 
     The time since the last finished unit counts for the unit that finished, so that the sum is right for any number
-    of workers. The first unit of each shape (n, d) is compiled: its excess over the rate of the later ones is kept
-    apart and expected again for each shape that is still to come.
+    of workers. The first unit of each shape (n, d, normaliser, law) is compiled: its excess over the rate of the later
+    ones is kept apart and expected again for each shape that is still to come.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
         self.costs: dict[Unit, float] = {}
-        self.shapes: dict[Unit, tuple[float, float]] = {}
+        self.shapes: dict[Unit, tuple[float, ...]] = {}
 
     def start(self, layout: Layout, units: Iterable[Unit]) -> None:
         """Begin the measurement; called by `run_sweep` with the units that are missing."""
         points = {unit: layout.point(unit) for unit in units}
         self.costs = {unit: unit_cost(point) for unit, point in points.items()}
-        self.shapes = {unit: (point.get("n", 0.0), point.get("d", 0.0)) for unit, point in points.items()}
+        self.shapes = {unit: tuple(point.get(name, 0.0) for name in SHAPE) for unit, point in points.items()}
         self.to_come = Counter(self.shapes.values())
         self.cost_left = sum(self.costs.values())
-        self.seen: set[tuple[float, float]] = set()
+        self.seen: set[tuple[float, ...]] = set()
         self.cold, self.warm = [0.0, 0.0], [0.0, 0.0]
         self.last = self.clock()
         self.estimate: float | None = None

@@ -1,5 +1,6 @@
 """What the layer of a sweep is: normaliser and its options, scaling law, mask; called with gamma it makes one."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,13 @@ from critattn.attention import MASKS, Attention
 from critattn.attention import mask as mask_of
 from critattn.biases import Shift
 from critattn.errors import SpecError
-from critattn.protocols import Normaliser
+from critattn.protocols import Normaliser, Transform
 from critattn.sweeps import fields
 
 # keys that are options of some normalisers
 OPTIONS = ("p", "alpha", "stage_one", "bias_factor", "offset_free_rows")
 # keys that stay out of the identity where they are not given
-OPTIONAL = (*OPTIONS, "bias", "law", "gamma")
+OPTIONAL = (*OPTIONS, "bias", "law", "gamma", "qk_norm")
 LOG_D = "log d"
 
 
@@ -38,6 +39,7 @@ class AttentionSpec:
         bias: b, taken off the scores before they are scaled.
         law: a scaling law that takes gamma; log-n by default.
         gamma: where the critical p is searched: coefficient of log n, or "log d", the default.
+        qk_norm: |q||k| under laws of the catalogue; by default that of the law, such as d.
     """
 
     normaliser: str = "softmax"
@@ -54,6 +56,7 @@ class AttentionSpec:
     bias: float | None = None
     law: str | None = None
     gamma: float | str | None = None
+    qk_norm: float | None = None
 
     def __call__(self, gamma: Any, p: Any = None) -> Attention:
         """The layer with inverse temperature gamma log n; an array of gammas gives a batch of layers.
@@ -63,9 +66,28 @@ class AttentionSpec:
             p: exponent in place of the one of the spec, or (batch,).
         """
         law = scaling.get(self.law or "log-n", gamma, length=scaling.length(self.length))
+        return self._scaled(law, **({} if p is None else {"p": p}))
+
+    def under(self, law: str, d: float) -> Attention:
+        """The layer under a law of the catalogue with its default parameters, in d dimensions.
+
+        Raises:
+            SpecError: for an unknown law, or one that is no factor per row.
+        """
+        norm = scaling.entry(law).default_qk_norm(float(d)) if self.qk_norm is None else self.qk_norm
+        return self._scaled(*scaling.on_cosines(law, norm))
+
+    def _scaled(self, *scales: Transform, **given: Any) -> Attention:
         before = () if self.bias is None else (Shift(self.bias),)
-        given = {} if p is None else {"p": p}
-        return Attention(*before, law, normaliser=self.made(**given), mask=mask_of(self.mask))
+        return Attention(*before, *scales, normaliser=self.made(**given), mask=mask_of(self.mask))
+
+    def alone(self, normaliser: str) -> "AttentionSpec":
+        """The layer of that normaliser, with the options that it has."""
+        known = normalisers.options(normaliser)
+        lacking = {name: None for name in OPTIONS if name not in known}
+        one = dataclasses.replace(self, normaliser=normaliser, **lacking)
+        idle = one.bias is not None and one.made().shift_invariant
+        return dataclasses.replace(one, bias=None) if idle else one
 
     def made(self, **given: Any) -> Normaliser:
         """The normaliser with its options, and those given here in their place."""
@@ -118,7 +140,8 @@ def above(bound: float) -> fields.Reader:
 
 def _law(value: Any) -> str:
     if value not in scaling.names() and value in {one.name for one in scaling.catalogue()}:
-        raise SpecError(f"{value!r} has no coefficient gamma to sweep; allowed: {', '.join(scaling.names())}")
+        allowed = f"allowed: {', '.join(scaling.names())}; axes.law takes it, without gamma"
+        raise SpecError(f"{value!r} has no coefficient gamma to sweep; {allowed}")
     return fields.choice(scaling.names())(value)
 
 
@@ -141,4 +164,5 @@ ATTENTION_READERS: dict[str, fields.Reader] = {
     "bias": fields.number,
     "law": _law,
     "gamma": _gamma,
+    "qk_norm": above(0),
 }

@@ -11,7 +11,9 @@ from critattn.continuation import MAX_NODES, default_tolerance, node_counts
 from critattn.errors import SpecError
 from critattn.protocols import DTYPES
 from critattn.storage import canonical_json, content_hash
-from critattn.sweeps import fields
+from critattn.sweeps import choices, fields
+from critattn.sweeps.axes import AXIS_READERS, OPTIONAL_AXES
+from critattn.sweeps.axes import Axes as Axes
 from critattn.sweeps.layer import ATTENTION_READERS, LOG_D, OPTIONAL, AttentionSpec, above, check_layer
 from critattn.tokens import MAX_ENTRIES, STREAM_ABOVE
 
@@ -64,29 +66,6 @@ class TokenSpec:
 
 
 @dataclass(frozen=True)
-class Axes:
-    """The points of a sweep; an axis that the kind of tokens does not have is empty.
-
-    Attributes:
-        n: numbers of tokens.
-        d: dimensions, or "n" for d = n.
-        rho: cosines; of opposed and near-opposed the scores of different tokens, in (-1, 0].
-        tau: standard deviations of random scores.
-        gamma: coefficients of log n; empty where thresholds are searched.
-        p: exponents of a normaliser that has one, beside gamma; empty where it has the one of the layer.
-        replicates: independent draws of each token set.
-    """
-
-    n: tuple[int, ...] = ()
-    d: tuple[int, ...] | str = ()
-    rho: tuple[float, ...] = ()
-    tau: tuple[float, ...] = ()
-    gamma: tuple[float, ...] = ()
-    p: tuple[float, ...] = ()
-    replicates: int = 1
-
-
-@dataclass(frozen=True)
 class SweepSpec:
     """A sweep: every combination of the axes, measured with the same layer family and observables.
 
@@ -136,7 +115,8 @@ class SweepSpec:
         axes = {**read.pop("axes", {}), **(read.pop("quick", {}) if quick else {})}
         read.pop("quick", None)
         read.pop("kind", None)
-        parts = {"tokens": TokenSpec(**read.pop("tokens", {})), "attention": AttentionSpec(**read.pop("attention", {}))}
+        axes, layer = choices.settled(axes, read.pop("attention", {}))
+        parts = {"tokens": TokenSpec(**read.pop("tokens", {})), "attention": AttentionSpec(**layer)}
         spec = cls(**read, **parts, axes=Axes(**axes))
         check(spec)
         return spec
@@ -156,10 +136,10 @@ class SweepSpec:
 
     @property
     def mode(self) -> Mode:
-        """`depth` with layers, `threshold` without a gamma axis, else `curve`."""
+        """`depth` with layers, `threshold` without an axis of gammas or laws, else `curve`."""
         if self.attention.layers:
             return "depth"
-        return "curve" if self.axes.gamma else "threshold"
+        return "curve" if self.axes.gamma or self.axes.law else "threshold"
 
     def with_grid(self, *, exact: bool = False, tolerance: float | None = None) -> "SweepSpec":
         """The spec with `exact_grid` and `tolerance` where they are given.
@@ -202,7 +182,9 @@ class SweepSpec:
         absent = ("title", "description", *(() if self.sample_rows else ("sample_rows",)))
         layer, axes = table["attention"], table["axes"]
         table["attention"] = {key: layer[key] for key in layer if key not in OPTIONAL or layer[key] is not None}
-        table["axes"] = {key: axes[key] for key in axes if key != "p" or axes[key]}
+        if axes["normaliser"]:
+            del table["attention"]["normaliser"]
+        table["axes"] = {key: axes[key] for key in axes if key not in OPTIONAL_AXES or axes[key]}
         return {key: value for key, value in table.items() if key not in absent}
 
     def canonical(self) -> str:
@@ -221,6 +203,12 @@ def check(spec: SweepSpec) -> None:
     Raises:
         SpecError: with the key, its value and what is allowed.
     """
+    choices.check(spec)
+    for one in choices.every(spec):
+        _check_alone(one)
+
+
+def _check_alone(spec: SweepSpec) -> None:
     check_layer(spec.attention)
     _check_axes(spec)
     _check_observables(spec)
@@ -260,7 +248,8 @@ def _check_observables(spec: SweepSpec) -> None:
         "depth": tuple(layers.LAYER_RECORDS),
         "threshold": (*thresholds.NAMES, *thresholds.IN_P),
     }[spec.mode]
-    why = {"curve": "along gamma", "depth": "in depth", "threshold": "without a gamma axis"}[spec.mode]
+    along = "along laws" if spec.axes.law else "along gamma"
+    why = {"curve": along, "depth": "in depth", "threshold": "without a gamma axis"}[spec.mode]
     for name in spec.observables:
         if name not in known:
             raise SpecError(f"observables: {name!r} is unknown {why}; allowed: {', '.join(known)}")
@@ -350,22 +339,6 @@ def _fraction(value: Any) -> float:
     return checked
 
 
-def _exponents(value: Any) -> tuple[float, ...]:
-    points = fields.grid(value)
-    if min(points) <= 0:
-        raise SpecError(f"{min(points):g}; allowed: > 0")
-    return points
-
-
-AXIS_READERS = {
-    "n": fields.counts,
-    "d": fields.counts_or_n,
-    "rho": fields.grid,
-    "tau": fields.grid,
-    "gamma": fields.grid,
-    "p": _exponents,
-    "replicates": fields.whole(1),
-}
 TOKEN_READERS = {
     "kind": fields.choice(KINDS),
     "unit_norm": fields.flag,
