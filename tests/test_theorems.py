@@ -353,13 +353,19 @@ NAMES = rooms.names("proofs_check")
 GUIDE = Path(__file__).parent.parent / "docs" / "proofs.md"
 CONTRACTION = rooms.path("proofs_check", "contraction")
 LONG = {
+    "critical_p_measured",
     "critical_window",
+    "depth_lifetime",
     "depth_recursion",
+    "frozen_weights",
     "gradient_norm",
     "jacobian_spectrum",
     "large_deviations",
     "output_cosine",
     "population_limit",
+    "random_energy_freezing",
+    "random_scores",
+    "sigmoid_window",
     "softplus_lambert",
     "softplus_never_localises",
 }
