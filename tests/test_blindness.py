@@ -549,3 +549,35 @@ def test_a_clamp_below_the_threshold_hides_nothing_and_one_beyond_it_changes_not
     assert blindness.log10_distance(Clamp(Alibi(0.5), -20.0), FLUSHED)[0] == math.inf
     assert blindness_distance(Clamp(Alibi(0.5), -90.0), FLUSHED)[0] == blindness_distance(Alibi(0.5), FLUSHED)[0]
     assert np.isnan(blindness.log10_distance(Sandwich(1.0), FLUSHED)[0])
+
+
+def test_normalised_fractions_are_those_counted_and_need_a_monotone_bias():
+    bias = Alibi(np.array([0.02, 0.3]))
+    logits = -np.array([0.02, 0.3])[:, None] * np.arange(400)
+    blind = [logits[:, : n + 1] - np.log(np.exp(logits[:, : n + 1]).sum(axis=1))[:, None] for n in range(400)]
+    marks = np.concatenate([row <= tau("e4m3") for row in blind], axis=1)
+    assert blindness.normalised_fraction(bias, tau("e4m3"), 400) == pytest.approx(marks.mean(), abs=1e-12)
+    last = blindness.normalised_fraction(bias, tau("e4m3"), 400, over="row")
+    assert last == pytest.approx((blind[-1] <= tau("e4m3")).mean(), abs=1e-12)
+    # 2000 equal keys have weights of 1/2000, which e4m3 rounds to 0: all entries of rows from 1024 keys on
+    flat = blindness.normalised_fraction(Alibi(1e-20), tau("e4m3"), 2000)
+    assert flat == pytest.approx(sum(range(1024, 2001)) / (2000 * 2001 / 2), abs=1e-12)
+    for name, keys in (("e4m3", 2**10), ("e5m2", 2**17), ("fp16", 2**25)):
+        found = [
+            blindness_distance(Alibi(1e-30), tau(name), convention="normalised", length=n) for n in (keys, keys - 1)
+        ]
+        assert found[0] == 0 < keys <= found[1], name
+    with pytest.raises(DomainError, match="monotone"):
+        blindness.normalised_fraction(Sandwich(1.0), tau("e4m3"), 100_000)
+    with pytest.raises(DomainError, match="length"):
+        blindness.normalised_fraction(bias, tau("e4m3"), 0)
+    with pytest.raises(SpecError, match="column"):
+        blindness.normalised_fraction(bias, tau("e4m3"), 4, over="column")
+
+
+@pytest.mark.parametrize(("slope", "length"), [(0.3, 7), (1e-9, 5000), (1e-20, 900), (5e-324, 2048)])
+def test_the_sum_of_a_row_of_any_slope(slope, length):
+    """The closed form loses no digits where the slope is tiny: ln Z is ln N less about m N/2."""
+    direct = math.log(math.fsum(math.exp(-slope * distance) for distance in range(length)))
+    assert blindness.log_partition(Alibi(slope), length=length) == pytest.approx(direct, rel=1e-13)
+    assert blindness.log_partition(Alibi(5e-324), scale=1e-5) == math.inf

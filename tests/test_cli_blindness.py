@@ -197,12 +197,17 @@ def test_slopes_of_a_binary_file(tmp_path):
         ("a.txt", "0.5 -0.25", "head 1 has -0.25"),
         ("a.txt", "0.5\nnan\n", "head 1 has nan"),
         ("a.txt", "inf", "head 0 has inf"),
-        ("a.txt", "", "shape"),
+        ("a.txt", "", "holds no slopes"),
         ("a.csv", "slope\n0.5\nhalf\n", "half"),
         ("a.json", "[0.5, ", "allowed"),
         ("a.json", '{"m": [1]}', "allowed"),
         ("a.json", "[[0.5], [0.25, 1]]", "allowed"),
-        ("a.npy", "no numpy", "allowed"),
+        ("a.npy", "no numpy", "not a readable .npy file"),
+        ("a.npy", "", "not a readable .npy file"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.json", "[true, 0.5]", "True is not a number"),
+        ("a.json", '["0.5"]', "'0.5' is not a number"),
+        ("a.json", "[1e400]", "head 0 has inf"),
     ],
 )
 def test_files_without_slopes(write, name, content, said):
@@ -249,6 +254,8 @@ def test_files_without_slopes(write, name, content, said):
         ("--heads 8 --positions --recipe llama", "absolute, relative, bloom, falcon, mpt"),
         ("--heads 8 --positions --log-distance", "--log-distance"),
         ("--heads 8 --positions --clamp -3", "--clamp"),
+        ("--heads 8 --positions --scale 0.125", "leave out --scale"),
+        ("--heads 8 --softcap 1e308", "--softcap 1e+308"),
         ("--errata --heads 8", "--errata stands alone"),
         ("--errata --format fp16", "leave out --format"),
     ],
@@ -332,3 +339,86 @@ def test_commands_of_the_page_give_what_it_says():
     assert blindness.position_error(2**-0.5, 2048).total_variation == pytest.approx(0.386, abs=5e-4)
     relative = blindness.position_error(2**-0.5, 2048, recipe="relative")
     assert relative.total_variation == pytest.approx(0.0003, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        # nearly flat slopes: in an endless row every weight is zero, in this one none
+        "--heads 4 --bias-max 24 --format e4m3 --length 900",
+        "--heads 4 --bias-max 12 --format e4m3 --length 1500",
+        "--heads 3 --format fp16 --length 300",
+        "--heads 3 --format e5m2 --length 400 --scale 0.125",
+        "--heads 3 --format e5m2 --length 400 --clamp -4",
+        "--heads 3 --format e4m3 --length 700 --log-distance",
+    ],
+)
+def test_shares_of_normalised_weights_are_those_counted(arguments):
+    """Each row of the causal matrix is divided by its own sum; logits this near the threshold (1e-9) do not occur."""
+    found = payload(*arguments.split(), "--convention", "normalised")
+    length, floor = found["length"], found["clamp"]
+    distances = np.arange(length)
+    last, matrix = [], []
+    for slope, distance in zip(found["slopes"], found["blindness_distances"], strict=True):
+        bias = slope * (np.log1p(distances) if found["log_distance"] else distances)
+        logits = -found["scale"] * (bias if floor is None else np.minimum(bias, -floor))
+        sums = np.log(np.cumsum(np.exp(logits)))
+        blind = [logits[: row + 1] - sums[row] <= found["threshold_nats"] for row in range(length)]
+        last.append(np.mean(blind[-1]))
+        matrix.append(np.concatenate(blind).mean())
+        first = int(np.argmax(blind[-1])) if blind[-1].any() else math.inf
+        assert distance == first or (first == math.inf and (distance is None or distance >= length))
+    assert found["blind_fraction_row"] == pytest.approx(np.mean(last), abs=1e-12)
+    assert found["blind_fraction_matrix"] == pytest.approx(np.mean(matrix), abs=1e-12)
+
+
+def test_an_encoder_divides_by_the_keys_of_both_sides():
+    found = payload("--model", "jina-v2", "--format", "e4m3", "--convention", "normalised", "--length", 200)
+    row = np.arange(200)
+    shares = []
+    for slope in found["slopes"]:
+        weights = np.exp(-slope * abs(row[:, None] - row))
+        shares.append(np.mean(np.log(weights / weights.sum(axis=1, keepdims=True)) <= found["threshold_nats"]))
+    assert found["blind_fraction_square"] == pytest.approx(np.mean(shares), abs=1e-12)
+
+
+def test_what_a_cap_makes_certain_holds_for_weights_after_division():
+    """The sum takes ln Z off the distance of numerators, which would call blind keys visible."""
+    arguments = ("--heads", 2, "--format", "fp16", "--softcap", 2, "--length", 4096)
+    plain, divided = payload(*arguments), payload(*arguments, "--convention", "normalised")
+    for head, slope in enumerate(divided["slopes"]):
+        distances = np.arange(4096)
+        for gap, name in ((-4.0, "visible_below"), (4.0, "certainly_blind_from")):
+            logits = gap - slope * distances - math.log(np.exp(-slope * distances).sum())
+            assert divided[name][head] == int(np.argmax(logits <= divided["threshold_nats"]))
+            assert divided[name][head] < plain[name][head]
+
+
+def test_extreme_slopes_and_scales_end_without_a_warning(write):
+    tiny = payload("--slopes", write("a.txt", "1e-320"), "--convention", "normalised")
+    assert (tiny["blind_fraction_row"], tiny["blind_fraction_matrix"]) == (0, 0)
+    run("--heads", 16, "--bias-max", 1000, "--scale", "1e-100", "--convention", "normalised")
+    for arguments in ("--certify --scale 1e308", "--convention normalised --scale 1e308"):
+        result = run("--heads", 4, *arguments.split())
+        assert result.stderr == ""
+        assert "blind from 1 (steepest head) to 1" in result.stdout
+    counted = run("--heads", 4, "--convention", "normalised", "--length", "1e300").stdout
+    assert "an uncounted share" in counted
+
+
+def test_a_scale_of_ones_own_is_not_that_of_the_recipe():
+    assert "positions" in payload("--model", "falcon-rw-7b")
+    assert "positions" not in payload("--model", "falcon-rw-7b", "--scale", 1)
+
+
+def test_biases_that_overflow_the_format_are_said_to():
+    """m j = 0.25 (N - 1) passes 448 and 65504; the cast gives NaN in one format, infinity in the other."""
+    for name, length in (("e4m3fn", 2048), ("fp16", 300_000)):
+        arguments = ("--heads", 4, "--positions", "--format", name, "--length", length)
+        steepest, *_, flattest = payload(*arguments)["positions"]
+        assert [steepest[key] for key in ("total_variation", "max_error", "resolution")] == [None] * 3
+        assert 0 < flattest["total_variation"] < 1
+        result = run(*arguments)
+        assert f"beyond the largest number of {name}; that row has no weights" in result.stdout
+        assert result.stderr == ""
+    assert "no weights" not in run("--heads", 4, "--positions", "--recipe", "relative").stdout

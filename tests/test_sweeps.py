@@ -62,6 +62,7 @@ def drop(made, section, key):
         (table(kind="swep"), ["kind = 'swep'", "sweep"]),
         (table(tokens={"kind": "simplx"}), ["tokens.kind = 'simplx'", "did you mean 'simplex'"]),
         (table(tokens={"fix_common": 1}), ["tokens.fix_common = 1", "true or false"]),
+        (table(tokens={"kind": "simplex", "fix_common": True}), ["tokens.fix_common", "'near-simplex'", "'simplex'"]),
         (table(attention={"normaliser": "softmx"}), ["attention.normaliser = 'softmx'", "softmax"]),
         (table(attention={"mask": "none"}), ["attention.mask = 'none'", "causal"]),
         (table(attention={"layers": -1}), ["attention.layers = -1", ">= 0"]),

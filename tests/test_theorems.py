@@ -2,7 +2,9 @@
 
 import math
 import re
+import time
 from fractions import Fraction
+from multiprocessing import active_children
 from pathlib import Path
 
 import mpmath
@@ -36,6 +38,7 @@ from critattn.theorems import (
     positive_from_zero,
     prove_positive,
     run,
+    running,
     signs,
 )
 from critattn.theorems.report import explained, markdown, page
@@ -419,6 +422,19 @@ def test_the_file_in_the_guide_is_a_theorem(tmp_path, monkeypatch):
     (tmp_path / "proofs_check" / "NAME.py").write_text(code, encoding="utf-8")
     (outcome,) = run(["NAME"])
     assert outcome.holds, outcome.reason
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_checks_in_hand():
+    """The gradient norm takes seconds; whoever stops waiting for it, as Ctrl-C does, has its process ended."""
+    before = set(active_children())
+    waiting = running._outcomes(["contraction", "gradient_norm"], 2)
+    assert next(waiting).name == "contraction"
+    start = time.perf_counter()
+    waiting.close()
+    # ending a process takes well under a second, the check itself about five
+    assert time.perf_counter() - start < 2
+    assert set(active_children()) == before
 
 
 def test_workers_must_be_positive():

@@ -50,9 +50,15 @@ class Alibi(DistanceBias):
         """`b/m`."""
         return max(0.0, amount) / float(self.slope)
 
-    def log_sum(self, scale: float = 1.0) -> float:
-        """`-ln(1 - e^(-m))` [docs/theory.md (15.4)]."""
-        return -math.log(-math.expm1(-float(self.slope) * scale))
+    def log_sum(self, scale: float = 1.0, length: int | None = None) -> float:
+        """`ln((1 - e^(-m N))/(1 - e^(-m)))`, `-ln(1 - e^(-m))` without N [docs/theory.md (15.4)]."""
+        slope = float(self.slope) * scale
+        if length is None:
+            return -math.log(-math.expm1(-slope)) if slope > 0 else math.inf
+        # below this the terms differ from 1 by less than they are rounded; the product may underflow to 0
+        if slope * length < 1e-17:
+            return math.log(length)
+        return math.log(math.expm1(-slope * length) / math.expm1(-slope))
 
     def __call__(self, logits: Array, context: RowContext) -> Array:
         """Add the bias: logits (..., rows, keys), dtype of the input; the product is taken in float32 or wider."""

@@ -50,8 +50,11 @@ class DistanceBias(ABC):
         """The least upper bound known of b(d), in nats; infinity for a bias without bound."""
         return np.inf
 
-    def log_sum(self, scale: float = 1.0) -> float | None:
-        """Logarithm of the sum of e^(-scale b(d)) over all d >= 0, in nats; None where no closed form is known."""
+    def log_sum(self, scale: float = 1.0, length: int | None = None) -> float | None:
+        """Logarithm of the sum of e^(-scale b(d)) over d = 0..length - 1, in nats; over all d >= 0 without a length.
+
+        None where no closed form is known.
+        """
         return None
 
     def parameters(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from critattn.blindness.distances import log_partition as log_partition
 from critattn.blindness.distances import visible_window as visible_window
 from critattn.blindness.fractions import blind_fraction as blind_fraction
 from critattn.blindness.fractions import counted_fraction as counted_fraction
+from critattn.blindness.fractions import normalised_fraction as normalised_fraction
 from critattn.blindness.positions import RECIPES as RECIPES
 from critattn.blindness.positions import PositionError as PositionError
 from critattn.blindness.positions import position_error as position_error

@@ -80,7 +80,8 @@ def certify(
     below, blind, slack, largest, least = [], [], math.inf, 0.0, 0.0
     for one in bias.heads():
         log_z = log_partition(one, scale=scale, length=length) if normalised else 0.0
-        amounts = scale * np.broadcast_to(np.asarray(one.amount(distances), dtype=np.float64), distances.shape)
+        with np.errstate(over="ignore"):
+            amounts = scale * np.broadcast_to(np.asarray(one.amount(distances), dtype=np.float64), distances.shape)
         least = min(least, float(amounts.min()))
         # numerators are relative to the largest of the row, which need not be the query's own key
         amounts = amounts if normalised else amounts - amounts.min()

@@ -89,7 +89,9 @@ def _needed(
     _check(threshold, logit_gap, scale)
     for one in bias.heads():
         log_z = 0.0 if length == 0 else log_partition(one, scale=scale, length=length)
-        yield one, max(0.0, (logit_gap - threshold - log_z) / scale)
+        left = logit_gap - threshold - log_z
+        # at N equal keys with ln N = |tau| the difference is rounding alone
+        yield one, left / scale if left > -threshold * ROUNDING else 0.0
 
 
 def _check(threshold: float, logit_gap: float, scale: float) -> None:
@@ -143,15 +145,17 @@ def log_partition(bias: DistanceBias, *, scale: float = 1.0, length: int | None 
     Raises:
         DomainError: for a length out of range, or without one where the endless sum has no closed form.
     """
+    closed = bias.log_sum(scale, length) if length is None or length >= 1 else None
+    if closed is not None:
+        return closed
     if length is None:
-        endless = bias.log_sum(scale)
-        if endless is None:
-            raise DomainError(f"length = None: {type(bias).__name__} needs the number of keys of the row")
-        return endless
+        raise DomainError(f"length = None: {type(bias).__name__} needs the number of keys of the row")
     if not 1 <= length <= LARGEST_ROW:
         raise DomainError.of("length", length, f"from 1 to {LARGEST_ROW}")
     chunks = (np.arange(start, min(start + CHUNK, length), dtype=np.float64) for start in range(0, length, CHUNK))
-    sums = [np.logaddexp.reduce(-scale * np.asarray(bias.amount(chunk), dtype=np.float64)) for chunk in chunks]
+    # an amount beyond the largest number is infinite, and its term 0
+    with np.errstate(over="ignore"):
+        sums = [np.logaddexp.reduce(-scale * np.asarray(bias.amount(chunk), dtype=np.float64)) for chunk in chunks]
     return float(np.logaddexp.reduce(sums))
 
 

@@ -90,6 +90,9 @@ RECIPES = {
 class PositionError:
     """What a format does to the biases of the last of N rows.
 
+    Where they are larger than its largest number the row has no weights: the total variation is NaN, the errors are
+    infinite or NaN.
+
     Attributes:
         distinct: number of different biases among N.
         max_error: largest error of a bias, up to a constant of the row, as it enters softmax, in nats.
@@ -119,7 +122,9 @@ def rounded_bias(slope: float, length: int, format: str = "bf16", *, recipe: str
         SpecError: for an unknown format or recipe.
     """
     _check(slope, length)
-    return _named(recipe).make(slope, np.arange(length, dtype=np.float32), formats.get(format))
+    # beyond the largest number of the format a bias is infinite or NaN, as in the code that makes it
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _named(recipe).make(slope, np.arange(length, dtype=np.float32), formats.get(format))
 
 
 def position_error(
@@ -163,16 +168,18 @@ def position_error(
     scores = np.zeros(length) if scores is None else np.asarray(scores, dtype=np.float64)
     sums = ((rounded(scores, stated) if rounding == "scores" else scores) + found).astype(np.float32)
     sums = sums if rounding == "bias" else rounded(sums, stated)
-    change = _softmax(scale * sums.astype(np.float64)) - _softmax(scale * (scores + exact))
-    distances = np.ravel(0.5 * np.abs(change).sum(axis=-1))
     offset = slope * (length - 1) if made.absolute else 0.0
     largest = max(1.0, offset)
+    with np.errstate(over="ignore", invalid="ignore"):
+        change = _softmax(scale * sums.astype(np.float64)) - _softmax(scale * (scores + exact))
+        error = float(scale * np.abs(found - (exact + offset)).max())
+    distances = np.ravel(0.5 * np.abs(change).sum(axis=-1))
     return PositionError(
         distinct=len(np.unique(found)),
-        max_error=float(scale * np.abs(found - (exact + offset)).max()),
+        max_error=error,
         total_variation=float(distances.mean()),
         standard_error=float(distances.std(ddof=1) / math.sqrt(len(distances))) if len(distances) > 1 else None,
-        resolution=scale * unit_in_the_last_place(largest, stated),
+        resolution=scale * unit_in_the_last_place(largest, stated) if largest <= stated.largest else math.inf,
     )
 
 

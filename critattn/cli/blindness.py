@@ -1,5 +1,7 @@
 """`critattn blindness`: from which distance keys are invisible, in a slope schedule or a named model."""
 
+import math
+from functools import partial
 from typing import Any
 
 import click
@@ -9,6 +11,8 @@ from critattn.errors import DomainError, SpecError
 
 STANDALONE = "errata"
 SHORT_ROW = 65_536
+COUNTED_ROWS = 1 << 20
+LARGEST_CAP = 1e300
 SOURCES = ("heads", "slopes", "model")
 PER_HEAD = ("slopes", "blindness_distances", "log10_distances", "visible_below", "certainly_blind_from")
 COLUMNS = ("head", "slope", "distance", "log10 distance", "certainly visible below", "certainly blind from")
@@ -74,7 +78,7 @@ def command(settings: Settings, **options: Any) -> None:
 
 def _has_recipe(options: dict[str, Any], found: dict[str, Any]) -> bool:
     """A named model is compared with its recipe unasked, where that describes it and costs little."""
-    as_made = not options["log_distance"] and options["clamp"] is None
+    as_made = not options["log_distance"] and options["clamp"] is None and not options["own_scale"]
     return found["model"] is not None and as_made and options["length"] <= SHORT_ROW
 
 
@@ -124,9 +128,13 @@ def _check_numbers(options: dict[str, Any]) -> None:
     cap = options["softcap"]
     if cap is not None and abs(options["logit_gap"]) >= 2 * cap:
         raise SpecError(f"--logit-gap {options['logit_gap']:g}: allowed with --softcap {cap:g}: within ±{2 * cap:g}")
+    if cap is not None and cap > LARGEST_CAP:
+        raise SpecError(f"--softcap {cap:g}: allowed: up to {LARGEST_CAP:g}")
     for name in ("log_distance", "clamp"):
         if options["positions"] and options[name]:
             raise click.UsageError(f"--positions is for linear biases, not for --{name.replace('_', '-')}")
+    if options["positions"] and options["scale"] is not None:
+        raise click.UsageError("--positions has the scale of its --recipe; leave out --scale")
 
 
 def _slopes(options: dict[str, Any]) -> tuple[Any, Any]:
@@ -156,14 +164,17 @@ def _found(options: dict[str, Any]) -> dict[str, Any]:
     from critattn import blindness
 
     slopes, family = _slopes(options)
+    options["own_scale"] = options["scale"] is not None
     options["scale"] = options["scale"] or (family.scale if family else 1.0)
     bias, tau = _bias(options, slopes), _threshold(options)
     how = {"logit_gap": options["logit_gap"], "scale": options["scale"]}
-    row = _row_of_sum(options)
-    distances = blindness.blindness_distance(bias, tau, convention=options["convention"], length=row, **how)
+    distances = blindness.blindness_distance(
+        bias, tau, convention=options["convention"], length=options["length"], **how
+    )
     found: dict[str, Any] = {"slopes": slopes, "blindness_distances": [_whole(one) for one in distances]}
     found |= {"first": _whole(distances.min()), "last": _whole(distances.max())}
-    found |= {f"blind_fraction_{over}": _fraction(distances, options, over) for over in ("row", "matrix")}
+    share = partial(_fraction, options, bias, tau, distances)
+    found |= {f"blind_fraction_{over}": share(over) for over in ("row", "matrix")}
     found |= {"threshold_nats": tau, "format": options["format_name"]}
     found |= {name: options[name] for name in ("threshold", "convention", "length", "scale", "logit_gap")}
     found |= {"log_distance": options["log_distance"], "clamp": options["clamp"], "softcap": options["softcap"]}
@@ -171,21 +182,21 @@ def _found(options: dict[str, Any]) -> dict[str, Any]:
     found |= _capped(options, bias, tau)
     found["model"] = None if family is None else dataclasses.asdict(family)
     if family is not None and family.two_sided:
-        found["blind_fraction_square"] = _fraction(distances, options, "square")
+        found["blind_fraction_square"] = share("square")
         found["visible_window"] = [_whole(one) for one in blindness.visible_window(distances)]
     return found
 
 
-def _row_of_sum(options: dict[str, Any]) -> int | None:
-    """Keys in the sum of the normalised convention: an endless row where that has a closed form."""
-    linear = not options["log_distance"] and options["clamp"] is None
-    return None if linear else options["length"]
-
-
-def _fraction(distances: Any, options: dict[str, Any], over: Any) -> float:
+def _fraction(options: dict[str, Any], bias: Any, tau: float, distances: Any, over: Any) -> float | None:
+    """The share; of a matrix with a sum in each row None where it has too many rows to count."""
     from critattn import blindness
 
-    return blindness.blind_fraction(distances, options["length"], over=over)
+    if options["convention"] != "normalised" or over == "row":
+        return blindness.blind_fraction(distances, options["length"], over=over)
+    if options["length"] > COUNTED_ROWS:
+        return None
+    how = {"logit_gap": options["logit_gap"], "scale": options["scale"]}
+    return blindness.normalised_fraction(bias, tau, options["length"], over=over, **how)
 
 
 def _whole(value: float) -> int | float:
@@ -221,7 +232,10 @@ def _capped(options: dict[str, Any], bias: Any, tau: float) -> dict[str, Any]:
     if options["softcap"] is None:
         return {"visible_below": None, "certainly_blind_from": None}
     gap, names = 2 * options["softcap"], ("visible_below", "certainly_blind_from")
-    ends = [blindness.blindness_distance(bias, tau, logit_gap=one, scale=options["scale"]) for one in (-gap, gap)]
+    # a rounded distance is certain of nothing
+    convention = "normalised" if options["convention"] == "normalised" else "min"
+    how = {"scale": options["scale"], "convention": convention, "length": options["length"]}
+    ends = [blindness.blindness_distance(bias, tau, logit_gap=one, **how) for one in (-gap, gap)]
     return {name: [_whole(one) for one in end] for name, end in zip(names, ends, strict=True)}
 
 
@@ -267,6 +281,8 @@ def _people(found: dict[str, Any]) -> Any:
         title = f"rounding of the biases ({first['recipe']}, {found['format']}), last of {first['length']} rows, nats"
         rows = [[one[name] for name in POSITION_COLUMNS] for one in found["positions"]]
         shown.append(table(POSITION_COLUMNS, rows, title=title))
+        if any(math.isnan(one["total_variation"]) for one in found["positions"]):
+            shown.append(f"-: biases beyond the largest number of {found['format']}; that row has no weights")
     return lines(*shown)
 
 
@@ -281,10 +297,14 @@ def _head_lines(found: dict[str, Any]) -> list[str]:
     first, last = (_shown(found[name]) for name in ("first", "last"))
     head.append(
         f"blind from {first} (steepest head) to {last} (flattest); of {found['length']} keys, "
-        f"{100 * found['blind_fraction_row']:.3f} % of the last row and "
-        f"{100 * found['blind_fraction_matrix']:.3f} % of the causal matrix"
+        f"{_percent(found['blind_fraction_row'])} of the last row and "
+        f"{_percent(found['blind_fraction_matrix'])} of the causal matrix"
     )
     return head
+
+
+def _percent(share: float | None) -> str:
+    return f"an uncounted share (above {COUNTED_ROWS} rows)" if share is None else f"{100 * share:.3f} %"
 
 
 def _shown(value: float) -> str:

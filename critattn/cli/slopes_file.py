@@ -1,6 +1,7 @@
 """Slopes of heads from a file that a person or a program wrote."""
 
 import json
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from critattn.biases import check_slopes
 from critattn.errors import DomainError, SpecError
 
 LARGEST_FILE = 4_000_000
+MAGIC = b"\x93NUMPY"
 
 
 def read_slopes(name: str) -> np.ndarray:
@@ -28,19 +30,36 @@ def read_slopes(name: str) -> np.ndarray:
         if path.stat().st_size > LARGEST_FILE:
             raise SpecError(f"--slopes {name}: is larger than {LARGEST_FILE // 1_000_000} MB")
         found = _binary(path) if path.suffix.lower() == ".npy" else _text(path)
-        return check_slopes(np.asarray(found, dtype=np.float64))
+        return check_slopes(_numbers(found))
     except OSError as error:
         raise SpecError(f"--slopes {name}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise SpecError(f"--slopes {name}: is no text; allowed: .txt, .csv, .json or .npy") from None
     except DomainError as error:
         raise SpecError(f"--slopes {name}: {error}") from None
-    except (ValueError, TypeError) as error:
+    except RecursionError:
+        raise SpecError(f"--slopes {name}: is nested too deeply; allowed: one number for each head") from None
+    except (ValueError, TypeError, OverflowError) as error:
         said = " ".join(str(error).split())[:120]
         raise SpecError(f"--slopes {name}: {said}; allowed: one number for each head") from None
 
 
+def _numbers(found: Any) -> np.ndarray:
+    """The content as float64; truth values, words and complex numbers are no slopes."""
+    # as objects first: numpy makes 1.0 of the True in [true, 0.5]
+    array = np.asarray(found, dtype=object)
+    if not array.size:
+        raise ValueError("holds no slopes")
+    wrong = next((one for one in array.ravel().tolist() if isinstance(one, bool) or not isinstance(one, Real)), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong!r:.40} is not a number")
+    return array.astype(np.float64)
+
+
 def _binary(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        if file.read(6) != MAGIC:
+            raise ValueError("is not a readable .npy file")
     found = np.load(path, allow_pickle=False)
     return found.ravel() if isinstance(found, np.ndarray) and found.ndim == 2 and 1 in found.shape else found
 

@@ -219,6 +219,8 @@ def _check_alone(spec: SweepSpec) -> None:
         raise SpecError(
             f"tokens.path, tensor and rows: allowed only with tokens.kind = 'file', not {spec.tokens.kind!r}"
         )
+    if spec.tokens.fix_common and spec.tokens.kind != "near-simplex":
+        raise SpecError(f"tokens.fix_common: allowed only with tokens.kind = 'near-simplex', not {spec.tokens.kind!r}")
     if spec.axes.replicates > 1 and spec.tokens.kind not in RANDOM_KINDS:
         raise SpecError(f"axes.replicates = {spec.axes.replicates}: allowed: 1 where tokens are not random")
     if spec.tokens.kind != "file":

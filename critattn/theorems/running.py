@@ -1,8 +1,11 @@
 """Running the checks of the room `proofs_check`, in this process or over two."""
 
+import contextlib
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 from critattn import rooms
 from critattn.errors import DomainError, SpecError
@@ -76,6 +79,30 @@ def _outcomes(names: Sequence[str], workers: int) -> Iterator[Outcome]:
         yield from map(examine_named, names)
         return
     # spawned: a forked process would share threads of the libraries loaded so far
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(examine_named, name) for name in names]):
+    others, done = set(active_children()), False
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        with _without_interrupts():
+            waiting = [pool.submit(examine_named, name) for name in names]
+        for future in as_completed(waiting):
             yield future.result()
+        done = True
+    finally:
+        if not done:
+            # checks in hand may take half a minute and leave nothing behind
+            for process in set(active_children()) - others:
+                process.terminate()
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started here inherit that Ctrl-C is for this one, which stops them: none writes a traceback."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
