@@ -182,6 +182,7 @@ def test_data_collapse_of_curves():
     assert joined.critical == pytest.approx(2, abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "study",
     [

@@ -62,6 +62,7 @@ def allocate():
     return Alone(0.5, timing.peak_memory() - before, float(held[-1]))
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_process_of_its_own(monkeypatch):
     # far more than the child needs, held by this process
     held = np.ones(40_000_000)

@@ -116,6 +116,7 @@ def test_counts_of_equal_pairs_are_calibrated():
     assert 0 < measured.standard_error < 0.2 * measured.value
 
 
+@pytest.mark.slow
 def test_measured_errors_are_those_of_the_pairs_in_numpy():
     n, a = 120, 0.5
     x = tokens.near_simplex(5, n, 8, rho=0.3)
@@ -131,6 +132,7 @@ def test_measured_errors_are_those_of_the_pairs_in_numpy():
             assert found[name].standard_error == pytest.approx(expected.standard_error, rel=1e-9), name
 
 
+@pytest.mark.slow
 def test_errors_vanish_as_all_rows_are_measured():
     n = 400
     rows, pairs = population(n, 16, 0.4, 2.5)

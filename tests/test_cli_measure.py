@@ -470,6 +470,7 @@ REFERENCE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("choice", "squared", "operator"), REFERENCE)
 def test_reference_numbers_of_other_normalisers(choice, squared, operator):
     report = found(save_npy(oracles.sine_tokens()), *GAMMA, "--normaliser", *choice)
@@ -479,7 +480,8 @@ def test_reference_numbers_of_other_normalisers(choice, squared, operator):
     assert report["predictor"] is None
 
 
-@pytest.mark.parametrize("which", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2, 3))])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", range(4))
 def test_options_of_normalisers_reach_the_layer(which):
     x = oracles.gaussian_tokens(6, 12, 4, 0.3)
     cases = [

@@ -81,6 +81,7 @@ def refused(*args, parts=()):
         assert part in line, line
 
 
+@pytest.mark.slow
 def test_curves_have_their_thresholds_searched_on_the_same_tokens(place):
     report = found("curves.toml")
     assert not (place / "runs").exists()
@@ -208,6 +209,7 @@ def test_a_changed_study_is_not_mixed_with_old_data(place):
     refused("curves.toml", parts=["runs/curves", "axes.rho was [0.5], is [0.4]"])
 
 
+@pytest.mark.slow
 def test_seed_and_dtype_reach_a_study_that_is_computed_here(place):
     (place / "drawn.toml").write_text(THRESHOLDS.format(fixed="true") + 'gamma = "0:4:3"\n')
     (place / "drawn.toml").write_text((place / "drawn.toml").read_text().replace('["half_weight"]', '["self_weight"]'))

@@ -108,6 +108,7 @@ def test_exact_data_against_an_inexact_predictor():
     assert "no standard error" in lone.reason
 
 
+@pytest.mark.slow
 def test_draws_with_free_common_vectors_are_paired():
     rng = np.random.default_rng(3)
     zeta = rng.chisquare(24, 12) / 24

@@ -326,6 +326,7 @@ def test_a_figure_of_closed_forms_needs_no_store(command, tmp_path, choice):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_an_empty_store_still_gives_the_figures_of_closed_forms(command):
     done = command("--format", "svg", "--json")
     assert done.exit_code == 0, done.output

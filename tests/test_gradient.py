@@ -94,6 +94,7 @@ def test_simplex_reference_numbers(a, b, r, d, squared):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("n", "d"), [(150, 4), (70, 20)])
 def test_blocks_both_second_moment_routes_and_the_dense_matrix_agree(n, d, causal):

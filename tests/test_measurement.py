@@ -42,8 +42,16 @@ def dense(vectors, beta, a=0.0, b=1.0, *, causal=False):
     }
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("a", "b"), [(0.0, 1.0), (1.0, 0.5)])
+@pytest.mark.parametrize(
+    ("a", "b", "causal"),
+    [
+        (1.0, 0.5, True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((0.0, 1.0, False), (0.0, 1.0, True), (1.0, 0.5, False))
+        ),
+    ],
+)
 def test_dense_and_blocked_agree(a, b, causal):
     x = oracles.gaussian_tokens(0, 150, 12, 0.4)
     layer = ca.Attention(ca.LogN(1.7), mask=ca.Causal() if causal else ca.Bidirectional())
@@ -162,6 +170,7 @@ def test_not_normalised_tokens_are_seen_as_they_are():
         ca.measure(ca.Attention(ca.LogN(0.7)), raw, ["gradient_norm"])
 
 
+@pytest.mark.slow
 def test_sampled_rows_cover_the_exact_values():
     # 200 samples of 40 of 400 rows: Student intervals at 95 %, the number covered is binomial (4 sigma: 6 %)
     x = tokens.near_simplex(5, 400, 16, rho=0.4)

@@ -219,6 +219,7 @@ def test_row_roots_are_all_that_root():
     assert found["row_disorder"].critical == pytest.approx(0, abs=ROUND_OFF)
 
 
+@pytest.mark.slow
 def test_longer_queries_and_keys_have_any_self_score():
     """Self score 1 at rho = -.3 needs norms above 1; the root is 2.05035294578 at n = 1000."""
     n, rho = 1000, -0.3

@@ -171,6 +171,7 @@ def command(*args, code=0):
     return result
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setenv("CRITATTN_STORE", str(tmp_path))
     own = ["sweep", "--n", 64, "--d", 8, "--rho", 0.3, "--fix-common", "--normaliser"]

@@ -52,6 +52,7 @@ def test_many_tokens_are_made_block_by_block_and_are_the_same(monkeypatch):
     np.testing.assert_allclose(evaluate(spec(), unit), whole, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_stream_has_the_thresholds_of_its_tokens():
     stream = tokens.stream_near_simplex(3, 500, 8, rho=0.3)
     there = tokens.near_simplex(3, 500, 8, rho=0.3)
@@ -86,6 +87,7 @@ def test_what_cannot_be_sampled_is_refused(changes, part):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     size = ["--n", tokens.STREAM_ABOVE + 1, "--d", 4, "--rho", 0.3, "--sample-rows", 16, "--json"]
     done = invoke("sweep", "--gamma", "1,2", *size, "--store", tmp_path, "--observables", "self_weight,output_cosine")

@@ -165,6 +165,7 @@ def test_masks_allow_what_they_count():
         ca.Attention(mask=ca.Packed([0] * 6)).context(jnp.arange(7), 7, 1)
 
 
+@pytest.mark.slow
 def test_packed_attention_is_attention_of_each_document():
     q, k, v = np.random.default_rng(0).standard_normal((3, 9, 4))
     with precision("float64"):
@@ -189,14 +190,15 @@ def test_every_law_is_a_transform_that_equals_its_factor_under_jit(law):
     assert single.dtype == jnp.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mask"),
     [
         ("llama-4", ca.Packed([0] * 5 + [1] * 7)),
-        pytest.param("ministral-3", ca.Packed([0] * 5 + [1] * 7), marks=pytest.mark.slow),
-        pytest.param("ssmax", ca.Window(4), marks=pytest.mark.slow),
-        pytest.param("yarn", ca.Causal(), marks=pytest.mark.slow),
-        pytest.param("lssa", ca.Causal(), marks=pytest.mark.slow),
+        ("ministral-3", ca.Packed([0] * 5 + [1] * 7)),
+        ("ssmax", ca.Window(4)),
+        ("yarn", ca.Causal()),
+        ("lssa", ca.Causal()),
     ],
 )
 def test_laws_in_measure_and_in_its_gradient(name, mask):

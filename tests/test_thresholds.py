@@ -81,6 +81,7 @@ def test_row_roots_of_random_scores_against_brute_force():
             assert np.sum(np.exp(found[row] * gaps)) == pytest.approx(1, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_stream_has_the_half_weight_point_of_its_tokens():
     whole, stream = (make(4, 3000, 24, rho=0.4) for make in (tokens.near_simplex, tokens.stream_near_simplex))
     first = ca.half_weight(whole, sample_rows=200)
@@ -93,6 +94,7 @@ def test_a_stream_has_the_half_weight_point_of_its_tokens():
     assert (below.critical, below.converged) == (None, False)
 
 
+@pytest.mark.slow
 def test_several_at_once_and_names():
     x = tokens.near_simplex(2, 100, 20, rho=0.3)
     found = thresholds.measure_thresholds(thresholds.log_n_softmax, x, thresholds.NAMES)
@@ -123,7 +125,8 @@ def median_root(x):
     return np.median(thresholds.row_half_weights(x))
 
 
-@pytest.mark.parametrize("d", [32, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [32, 64])
 def test_uniform_sphere_predictor_against_simulation(d):
     value, error = over_draws(mean_root, 2048, d, 0.0, 4)
     assert error < 0.001 * value
@@ -137,6 +140,7 @@ PREDICTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("locate", "predict"), PREDICTED)
 def test_common_direction_predictor_against_few_draws(locate, predict):
     value, error = over_draws(locate, 512, 24, 0.5, 24)
