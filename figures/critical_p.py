@@ -33,29 +33,12 @@ def draw(data: xarray.Dataset) -> Figure:
     for index, (panel, rho) in enumerate(zip(axes[0], data["rho"].values, strict=True)):
         for look, d in zip(looks, data["d"].values, strict=True):
             _predictors(panel, data["n"].values, rho=rho, d=float(d), look=look)
-            _points(panel, data.sel(rho=rho, d=d), look)
+            plotting.draw_means(panel, data.sel(rho=rho, d=d), NAME, over="n", look=look)
         _finish(panel, data)
         panel.set_title(f"({'abcdefgh'[index % 8]})  $\\rho = {rho:g}$", loc="left")
     axes[0, 0].set_ylabel("critical exponent $p_c$")
     _legend(figure, data["d"].values, looks)
     return figure
-
-
-def _points(panel: Axes, data: xarray.Dataset, look: Look) -> None:
-    mean, error = plotting.over_draws(data, NAME)
-    panel.errorbar(
-        data["n"].values,
-        mean.values,
-        yerr=np.nan_to_num(error.values),
-        fmt=look.marker,
-        color=look.color,
-        mec="white",
-        mew=0.4,
-        ms=4.5,
-        elinewidth=0.8,
-        capsize=1.5,
-        zorder=3,
-    )
 
 
 def _span(counts: np.ndarray) -> tuple[float, float]:

@@ -31,28 +31,11 @@ def draw(data: xarray.Dataset) -> Figure:
     looks = plotting.sequence(data.sizes["n"])
     for index, (panel, rho) in enumerate(zip(axes[0], data["rho"].values, strict=True)):
         for look, n in zip(looks, data["n"].values, strict=True):
-            _points(panel, data.sel(rho=rho, n=n), look)
+            plotting.draw_means(panel, data.sel(rho=rho, n=n), NAME, over="d", look=look)
             _predictors(panel, data["d"].values, rho=rho, log_n=float(np.log(n)), look=look)
         _finish(panel, data, rho=rho, index=index)
     _legends(axes[0], data["n"].values, looks)
     return figure
-
-
-def _points(panel: Axes, data: xarray.Dataset, look: Look) -> None:
-    mean, error = plotting.over_draws(data, NAME)
-    panel.errorbar(
-        data["d"].values,
-        mean.values,
-        yerr=np.nan_to_num(error.values),
-        fmt=look.marker,
-        color=look.color,
-        mec="white",
-        mew=0.4,
-        ms=4,
-        elinewidth=0.8,
-        capsize=1.5,
-        zorder=3,
-    )
 
 
 def _predictors(panel: Axes, dims: np.ndarray, *, rho: float, log_n: float, look: Look) -> None:

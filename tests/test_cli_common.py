@@ -283,6 +283,16 @@ def test_version():
     assert result.stdout.startswith("critattn ")
 
 
+def test_python_m_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "critattn", "solve", "simplx"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "simplx" in line
+    assert done.stdout == ""
+
+
 def test_settings_choose_a_dtype():
     assert Settings().dtype_or("float64") == "float64"
     assert Settings(dtype="float32").dtype_or("float64") == "float32"

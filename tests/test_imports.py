@@ -51,6 +51,7 @@ RANKS = {
     "models": 5,
     "training": 5,
     "cli": 6,
+    "__main__": 7,
 }
 # Within one rank a module imports another only as listed.
 SIBLINGS = {

@@ -64,15 +64,20 @@ def operator_norm(
             matvec=lambda v: np.asarray(gram(flat, jnp.asarray(v.ravel()), attention)),
             dtype=np.float64,
         )
-        start = np.random.default_rng(0).standard_normal(size)
-        image = product.matvec(start)
-        if not np.isfinite(image).all() or not image.any():
-            return Estimate(float("nan") if image.any() else 0.0)
-        if size < 3:
-            columns = np.column_stack([product.matvec(unit) for unit in np.eye(size)])
-            return Estimate(float(np.sqrt(np.linalg.eigvalsh(columns)[-1])))
-        try:
-            top = sparse.eigsh(product, k=1, v0=start, tol=tolerance, maxiter=20 * size, return_eigenvectors=False)
-        except linalg.ArpackError:
-            return Estimate(float("nan"))
-        return Estimate(float(np.sqrt(max(top[0], 0.0))))
+        return _largest(product, size, tolerance)
+
+
+def _largest(product: Any, size: int, tolerance: float) -> Estimate:
+    """Square root of the largest eigenvalue of a positive operator."""
+    start = np.random.default_rng(0).standard_normal(size)
+    image = product.matvec(start)
+    if not np.isfinite(image).all() or not image.any():
+        return Estimate(float("nan") if image.any() else 0.0)
+    if size < 3:
+        columns = np.column_stack([product.matvec(unit) for unit in np.eye(size)])
+        return Estimate(float(np.sqrt(np.linalg.eigvalsh(columns)[-1])))
+    try:
+        top = sparse.eigsh(product, k=1, v0=start, tol=tolerance, maxiter=20 * size, return_eigenvectors=False)
+    except linalg.ArpackError:
+        return Estimate(float("nan"))
+    return Estimate(float(np.sqrt(max(top[0], 0.0))))

@@ -2,6 +2,7 @@
 
 from critattn.plotting.data import counts_phrase as counts_phrase
 from critattn.plotting.data import dimensions_phrase as dimensions_phrase
+from critattn.plotting.data import draw_means as draw_means
 from critattn.plotting.data import draws_phrase as draws_phrase
 from critattn.plotting.data import grid_sentence as grid_sentence
 from critattn.plotting.data import over_draws as over_draws

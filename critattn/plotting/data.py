@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import xarray
+from matplotlib.axes import Axes
 
 from critattn.errors import SpecError
+from critattn.plotting.style import Look
 from critattn.theory import simplex
 
 GREEK = {"rho": "ρ", "tau": "τ", "gamma": "γ"}
@@ -26,6 +28,35 @@ def over_draws(data: xarray.Dataset, name: str) -> tuple[xarray.DataArray, xarra
     count = values.sizes["replicate"]
     spread = values.std("replicate", ddof=1) if count > 1 else values.isel(replicate=0) * np.nan
     return values.mean("replicate"), spread / np.sqrt(count)
+
+
+def draw_means(panel: Axes, data: xarray.Dataset, name: str, *, over: str, look: Look) -> None:
+    """Means over draws against one coordinate, with one standard error where there are several draws.
+
+    Args:
+        panel: where.
+        data: a dataset with `over` and perhaps `replicate` as its only axes.
+        name: the observable.
+        over: the coordinate of the horizontal axis.
+        look: colour and marker.
+
+    Raises:
+        SpecError: where the data hold no such observable.
+    """
+    mean, error = over_draws(data, name)
+    panel.errorbar(
+        data[over].values,
+        mean.values,
+        yerr=np.nan_to_num(error.values),
+        fmt=look.marker,
+        color=look.color,
+        mec="white",
+        mew=0.4,
+        ms=4.2,
+        elinewidth=0.8,
+        capsize=1.5,
+        zorder=3,
+    )
 
 
 def counts_phrase(data: xarray.Dataset) -> str:
