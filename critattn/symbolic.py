@@ -90,6 +90,19 @@ def output_norm_squared(*, residual: bool = True) -> sp.Expr:
 
 
 @cache
+def output_gram(*, residual: bool = True) -> tuple[sp.Expr, sp.Expr]:
+    """Output Gram matrix: |x'_i|^2 and <x'_i, x'_j> = |x'_i|^2 - (1-rho) e^2 for i != j.
+
+    Args:
+        residual: in a, b and r; without it at a = 0, b = 1, where r drops out.
+
+    Source: [derived, docs/theory.md (1.3), (1.4)].
+    """
+    square = output_norm_squared(residual=residual)
+    return square, square - THETA * _scales(residual)[0] ** 2
+
+
+@cache
 def angle_ratio(*, residual: bool = True) -> sp.Expr:
     """Angle ratio lambda = e^2/(mu kappa^2 + (1-mu) e^2).
 
@@ -133,6 +146,35 @@ def gradient_norm(*, residual: bool = True) -> sp.Expr:
         return total / D
     a, b = IDENTITY_WEIGHT, ATTENTION_WEIGHT / NORM
     return (b**2 * total + a**2 * D + 2 * a * b * (s * (D - 1) + beta * trace)) / D
+
+
+@cache
+def singular_blocks(*, residual: bool = True) -> dict[str, tuple[sp.Matrix, sp.Expr]]:
+    """Singular values of the n d x n d Jacobian: by block a matrix that has them and how often each occurs.
+
+    Args:
+        residual: in a, b and r; without it at a = 0, b = 1 and r = 1.
+
+    Returns:
+        Matrices, 1 x 1 for `common`, `zero_sum`, `symmetric` and `antisymmetric`, 3 x 3 for `standard`, 2 x 2 for
+        `trivial`, and multiplicities that sum with these sizes to n d. For n >= 4, d >= n and rho > -1/(n-1).
+
+    Source: [derived, docs/theory.md (2.4)].
+    """
+    kept, factor = (IDENTITY_WEIGHT, ATTENTION_WEIGHT / NORM) if residual else (sp.Integer(0), sp.Integer(1))
+    lifted = contrast() + 2 * GAMMA * sp.log(N) * cross_weight() * THETA
+    alone = {"common": sp.Integer(1), "zero_sum": contrast(), "symmetric": lifted, "antisymmetric": contrast()}
+    parts = {name: sp.Matrix([[value]]) for name, value in alone.items()}
+    parts |= {"standard": _standard_block(), "trivial": _trivial_block()}
+    counts = {
+        "common": D - N,
+        "zero_sum": (D - N) * (N - 1),
+        "symmetric": N * (N - 3) / 2,
+        "antisymmetric": (N - 1) * (N - 2) / 2,
+        "standard": N - 1,
+        "trivial": sp.Integer(1),
+    }
+    return {name: (kept * sp.eye(part.rows) + factor * part, counts[name]) for name, part in parts.items()}
 
 
 def critical_gamma() -> sp.Expr:
@@ -217,3 +259,30 @@ def _scales(residual: bool) -> tuple[sp.Expr, sp.Expr]:
         return contrast(), sp.Integer(1)
     kept = IDENTITY_WEIGHT * NORM
     return kept + ATTENTION_WEIGHT * contrast(), kept + ATTENTION_WEIGHT
+
+
+def _standard_block() -> sp.Matrix:
+    """The block of c_i y_i, c_i S and sum_j c_j y_j in an orthonormal frame, at a = 0, b = r = 1."""
+    s, w, delta, beta = self_weight(), cross_weight(), contrast(), GAMMA * sp.log(N)
+    root, tau = sp.sqrt(mean_square()), sp.sqrt(THETA / N)
+    sums, weighted = sp.Matrix([1, 0, 0]), sp.Matrix([0, 1, 0])
+    y = sp.Matrix([root, tau, sp.sqrt(THETA * (1 - 2 / N))])
+    mean = delta * y + N * w * root * sums
+    toward_sums = N * w * root * sums - w * y - (1 - s) * mean
+    toward_weighted = N * w * tau * weighted - w * y + w * mean
+    spread = delta * y + N * w * tau * weighted
+    first = delta * sums - root * spread + beta * root * THETA * (toward_weighted - s * (y - mean))
+    second = weighted - tau * spread - beta * THETA * tau * s * (y - mean)
+    second += beta * tau * (toward_sums - RHO * toward_weighted + spread - delta * mean)
+    return sp.Matrix.hstack(first, second, -(root * first + tau * second) / y[2])
+
+
+def _trivial_block() -> sp.Matrix:
+    """The block of y_i and S, each the same for every token, in an orthonormal frame, at a = 0, b = r = 1."""
+    s, w, beta, root = self_weight(), cross_weight(), GAMMA * sp.log(N), sp.sqrt(mean_square())
+    sums = sp.Matrix([1, 0])
+    y = sp.Matrix([root, sp.sqrt(THETA * (1 - 1 / N))])
+    mean = contrast() * y + N * w * root * sums
+    moved = N * w * root * sums - w * y - (1 - s) * mean - s * (y - mean)
+    image = sums - root * mean + beta * root * THETA * moved
+    return sp.Matrix.hstack(image, -root * image / y[1])

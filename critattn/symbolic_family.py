@@ -1,7 +1,8 @@
 """The family of normalisers on the simplex as SymPy expressions: weights, half-weight points, limits.
 
 Symbols are those of `symbolic`, with the exponent p, the entmax parameter alpha, the bias factor B, the weight x and
-the signal to noise. Equation numbers refer to docs/theory.md.
+the signal to noise; for number formats the significant bits p and the least exponent e. Equation numbers refer to
+docs/theory.md.
 """
 
 from functools import cache
@@ -19,6 +20,8 @@ TAU = sp.Symbol("tau", positive=True)
 SNR = sp.Symbol("R", positive=True)
 SELF_SCORE = sp.Symbol("a", positive=True)
 BELOW = sp.Symbol("delta", positive=True)
+BITS = sp.Symbol("p", integer=True, positive=True)
+LEAST = sp.Symbol("e", integer=True)
 
 
 @cache
@@ -141,3 +144,32 @@ def sigmoid_self_weight() -> sp.Expr:
     """
     own, other = 1 / (1 + N ** (BIAS_FACTOR - GAMMA)), 1 / (1 + N ** (BIAS_FACTOR - GAMMA * RHO))
     return own / (own + (N - 1) * other)
+
+
+@cache
+def re_weighted_weights() -> tuple[sp.Expr, sp.Expr]:
+    """Self and cross weight of ReLU^p re-weighting of `softplus_self_weight`: 1 and 0, the identity, for rho < 1.
+
+    A_ij = (n a_ij - 1)_+^p/sum_k (n a_ik - 1)_+^p, where n a_ii - 1 is `diagonal_excess` X and n a_ij - 1 = -X/(n-1).
+    X has the sign of f - h, and f > h as the softplus increases.
+
+    Source: [derived, docs/theory.md (12.1), (12.2)].
+    """
+    excess = sp.Symbol("X", positive=True)
+    others = sp.Symbol("m", positive=True)
+    own, other = (sp.Max(value, 0) ** P for value in (excess, -excess / others))
+    total = own + others * other
+    return own / total, other / total
+
+
+@cache
+def format_thresholds() -> dict[str, sp.Expr]:
+    """Logits at which exp(x) meets the limits of a number format, in nats, in p significant bits and least exponent e.
+
+    Returns:
+        normal e ln 2, subnormal (e-p+1) ln 2, zero (e-p) ln 2 and absorption -p ln 2: names as in `formats.Thresholds`.
+
+    Source: [classical, docs/theory.md (14.1)-(14.3), (14.5)].
+    """
+    exponents = {"normal": LEAST, "subnormal": LEAST - BITS + 1, "zero": LEAST - BITS, "absorption": -BITS}
+    return {name: exponent * sp.log(2) for name, exponent in exponents.items()}

@@ -1,11 +1,14 @@
 import math
 
+import numpy as np
 import pytest
 import sympy as sp
 
+from critattn import formats
 from critattn import symbolic as sym
+from critattn import symbolic_family as family
 from critattn.errors import DomainError
-from critattn.theory import simplex
+from critattn.theory import relu_power_exact, simplex
 
 POINTS = [(8, 1.2, 0.3), (512, 2.0, 0.5), (100000, 1.1, 0.05), (3, 4.0, 0.8)]
 UPDATE = {"identity_weight": 0.7, "attention_weight": 1.3, "norm": 1.6}
@@ -39,6 +42,73 @@ def test_angles_and_gradients_equal_the_numerical_theory(point, residual):
     eta = evaluate(sym.gradient_norm(residual=residual), point, d=n + 3)
     # the symbolic form cancels near A_ii = 1, by a factor beta^2
     assert eta == pytest.approx(simplex.gradient_norm(*at, log_d=math.log(n + 3), **update), rel=1e-10)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("residual", [True, False])
+def test_output_gram_matrix_equals_that_of_the_outputs(point, residual):
+    n, gamma, rho = point
+    n = min(n, 60)
+    a, b, r = UPDATE.values() if residual else (0.0, 1.0, 1.0)
+    cosines = (1 - rho) * np.eye(n) + rho
+    weights = np.exp(gamma * math.log(n) * (cosines - 1))
+    layer = a * r * np.eye(n) + b * weights / weights.sum(axis=1, keepdims=True)
+    outputs = layer @ cosines @ layer.T
+    found = [evaluate(entry, (n, gamma, rho)) for entry in sym.output_gram(residual=residual)]
+    # sums of n products of numbers up to 1, and the exponent's rounding
+    assert found == pytest.approx([outputs[0, 0], outputs[0, 1]], rel=1e-12)
+    square = simplex.output_norm(gamma, rho, math.log(n), **(UPDATE if residual else {})) ** 2
+    cosine = simplex.output_cosine(gamma, rho, math.log(n), **(UPDATE if residual else {}))
+    assert found == pytest.approx([square, square * cosine], rel=1e-12)
+
+
+@pytest.mark.parametrize("point", [(8, 1.2, 0.3), (512, 2.0, 0.5), (4, 0.7, 0.8)])
+@pytest.mark.parametrize("residual", [True, False])
+def test_singular_values_and_multiplicities_equal_the_numerical_theory(point, residual):
+    n, gamma, rho = point
+    levels = simplex.singular_values(gamma, rho, math.log(n), log_d=math.log(n + 3), **(UPDATE if residual else {}))
+    found = []
+    for matrix, multiplicity in sym.singular_blocks(residual=residual).values():
+        values = np.linalg.svd(np.array(evaluate(matrix, point, d=n + 3), dtype=float), compute_uv=False)
+        found += [(value, evaluate(multiplicity, point, d=n + 3)) for value in values]
+    assert [count for _, count in found] == [level.multiplicity for level in levels]
+    assert sum(count for _, count in found) == n * (n + 3)
+    # a singular value is as exact as the largest entry of its block
+    largest = max(level.value for level in levels)
+    assert [value for value, _ in found] == pytest.approx([level.value for level in levels], abs=1e-12 * largest)
+
+
+def test_multiplicities_sum_to_the_number_of_coordinates():
+    total = sum(matrix.rows * count for matrix, count in sym.singular_blocks().values())
+    assert sp.expand(total - sym.N * sym.D) == 0
+
+
+def test_re_weighted_weights_are_the_identity():
+    own, other = family.re_weighted_weights()
+    assert (own, other) == (1, 0)
+    for n, gamma, rho in POINTS:
+        assert float(own) == relu_power_exact.simplex_self_weight(2.5, rho, math.log(n))
+        # from the definition, rows of softplus weights
+        cosines = (1 - rho) * np.eye(min(n, 60)) + rho
+        shares = np.log1p(np.exp(gamma * math.log(n) * cosines))
+        shares /= shares.sum(axis=1, keepdims=True)
+        kept = np.maximum(len(shares) * shares - 1, 0) ** 2.5
+        np.testing.assert_array_equal(kept / kept.sum(axis=1, keepdims=True), np.eye(len(shares)))
+
+
+def test_the_excess_of_every_other_key_is_opposite():
+    f, h, n = sp.symbols("f h n", positive=True)
+    own, other = (n * value / (f + (n - 1) * h) - 1 for value in (f, h))
+    assert sp.simplify(other + own / (n - 1)) == 0
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_format_thresholds_equal_those_of_the_formats(name):
+    one = formats.get(name)
+    expected = one.thresholds()
+    for kind, expression in family.format_thresholds().items():
+        found = sp.lambdify((family.BITS, family.LEAST), expression)(one.significand_bits, one.least_exponent)
+        assert found == pytest.approx(getattr(expected, kind), rel=1e-12)
 
 
 def test_half_points():
