@@ -126,8 +126,10 @@ def test_every_format_on_jax():
     found = made("jax", NAMES)
     for form in map(formats.get, NAMES):
         assert found["exp", form.name].kind in ("zero", "normal")
-        # without an infinity the maximum of a row starts from NaN
-        assert form.has_infinity or "NaN" in found["softmax", form.name].note
+        # without an infinity the maximum of a row starts from NaN on some processors
+        spoilt = bool(jnp.isnan(jax.nn.softmax(jnp.zeros(4, form.dtype)).astype(jnp.float32)).any())
+        assert ("NaN" in found["softmax", form.name].note) == spoilt
+        assert not (spoilt and form.has_infinity)
 
 
 def test_every_first_zero_shows_the_threshold_of_its_class(results):
