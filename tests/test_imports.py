@@ -14,6 +14,7 @@ RANKS = {
     "formats": 0,
     "protocols": 0,
     "grids": 0,
+    "interrupts": 0,
     "provenance": 0,
     "tensorfiles": 1,
     "tokens": 1,

@@ -3,12 +3,9 @@
 import contextlib
 import dataclasses
 import hashlib
-import logging
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, as_completed
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import numpy as np
 from critattn import provenance, tensorfiles
 from critattn.datasets import Unit, to_dataset
 from critattn.errors import StoreError
+from critattn.interrupts import patience
 from critattn.storage import Store, canonical_json, content_hash
 from critattn.sweeps import evaluation
 from critattn.sweeps.evaluation import layout_of
@@ -27,7 +25,6 @@ from critattn.sweeps.spec import SweepSpec
 Progress = Callable[[int, int], None]
 # A unit, and whether this run computed it.
 Finished = Generator[tuple[Unit, bool], None, None]
-log = logging.getLogger(__name__)
 
 
 def run_sweep(
@@ -66,7 +63,7 @@ def run_sweep(
     expect.start(sink.layout, units)
     tell(total - len(units), total)
     finished = _here(spec, units, sink) if executor is None else _there(spec, units, sink, executor)
-    with _patience() as stopped, contextlib.closing(finished):
+    with patience() as stopped, contextlib.closing(finished):
         for done, (unit, computed) in enumerate(finished, total - len(units) + 1):
             expect.finish(unit, computed=computed)
             tell(done, total)
@@ -194,24 +191,3 @@ def _placed(spec: SweepSpec) -> SweepSpec:
     if not spec.tokens.path:
         return spec
     return dataclasses.replace(spec, tokens=dataclasses.replace(spec.tokens, path=os.path.abspath(spec.tokens.path)))
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag, so that the unit in hand is finished; the second one acts at once."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def stop(*_: Any) -> None:
-        stopped.set()
-        signal.signal(signal.SIGINT, before)
-        log.warning("Interrupted: finishing the unit in hand (Ctrl-C again to stop at once)")
-
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, before)
