@@ -329,7 +329,9 @@ def test_an_interrupt_is_neither_lost_nor_shown_wherever_it_strikes(tmp_path, wh
         "plain": "os.kill(os.getpid(), 2)",
     }[where]
     code = (
-        "import click, gc, os, sys, time\n"
+        "import click, gc, os, signal, sys, time\n"
+        # a shell starts commands in the background with interrupts ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from critattn.cli.common import Command\nfrom critattn.cli.root import Root\n"
         "@click.group(cls=Root)\ndef app(): pass\n"
         f"@app.command(cls=Command)\ndef work():\n    {strike}\n    time.sleep(5)\n"
