@@ -1,1 +1,1 @@
-"""Trained models: their files, their layers, and where the heads of those layers lie on the phase diagram."""
+"""Trained transformers: their files, forward passes, and where their heads stand on the phase diagram."""
