@@ -28,7 +28,7 @@ from weight_files import (
 )
 
 from critattn.errors import DomainError
-from critattn.models.sources import open_source
+from critattn.models.sources import files_of, open_source
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def test_shards_are_one_model(tmp_path):
     weight_map = {"a": "one.safetensors", "b": "two.safetensors"}
     index = sharded(tmp_path, weight_map, one={"a": MATRIX, "unlisted": VECTOR}, two={"b": VECTOR, "a": MATRIX + 1})
     for source in (open_source(tmp_path), open_source(index)):
+        assert [file.name for file in files_of(source)] == sorted({*weight_map.values()})
         assert list(source.tensors) == ["a", "b"]
         assert np.array_equal(source.read("a"), MATRIX)
         assert np.array_equal(source.read("b"), VECTOR)

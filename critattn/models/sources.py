@@ -73,6 +73,11 @@ def open_source(path: str | os.PathLike[str]) -> TensorSource:
         return source
 
 
+def files_of(source: TensorSource) -> tuple[Path, ...]:
+    """The files that hold a model's weights, sorted: one, or the shards of an index."""
+    return tuple(sorted(set(getattr(source, "files", {}).values()))) or (source.path,)
+
+
 def _reader(file: Path) -> Callable[[Path], TensorSource]:
     name = file.name.lower()
     if name.endswith(INDEX):
