@@ -15,6 +15,7 @@ COMMANDS = {
     "scaling": "The catalogue of scaling laws: values, conformance vectors, checks.",
     "formats": "Number formats: thresholds as stated, and as measured here.",
     "blindness": "Distances from which additive biases hide keys; errata.",
+    "inspect": "A trained model's heads on the phase diagram.",
     "models": "Trained models that come as packages: list, install.",
     "figures": "Draw figures from the store.",
     "prove": "Check the theorems, and false variants that must fail.",
