@@ -36,6 +36,7 @@ class HeadTable:
         found: share of the rows with a finite value.
         between: what the errors hold: "texts", or "row blocks" of one text, which depend on each other, so that
             intervals are too short, and say nothing about other texts.
+        layers: numbers of the layers; 0, 1, ... where empty.
     """
 
     statistics: tuple[str, ...]
@@ -48,6 +49,7 @@ class HeadTable:
     high: Values
     found: Values
     between: str
+    layers: tuple[int, ...] = ()
 
     def at(self, statistic: str, length: int, sink: str = "kept") -> tuple[int, int, Any, Any, int]:
         """Index of the (layers, heads) table of a statistic.
@@ -134,7 +136,7 @@ class HeadTable:
                 {
                     "statistic": self.statistics[index[0]],
                     "length": self.lengths[index[1]],
-                    "layer": index[2],
+                    "layer": self.layers[index[2]] if self.layers else index[2],
                     "head": index[3],
                     "sink": SINKS[index[4]],
                     "value": value,

@@ -5,7 +5,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from critattn.protocols import precision
 from critattn.storage import Store
 
 Values = NDArray[np.float64]
+Windows = tuple[np.ndarray, ...]
 Progress = Callable[[int, int], None]
 STREAMS = ("hidden", "input", "queries", "keys")
 RHO = tuple(f"rho_{stream}{kind}" for stream in STREAMS for kind in ("", "_centred"))
@@ -65,7 +66,7 @@ class Plan:
         """
         config = model.config
         limit = config.max_length
-        if not self.lengths or list(self.lengths) != sorted(set(self.lengths)):
+        if not self.lengths or not _whole(self.lengths) or list(self.lengths) != sorted(set(self.lengths)):
             raise SpecError(f"lengths {list(self.lengths)}: allowed: different whole numbers, ascending")
         if not self.lengths[0] >= LEAST_LENGTH:
             raise SpecError(f"length {self.lengths[0]}: allowed: {LEAST_LENGTH} to {limit}")
@@ -77,10 +78,15 @@ class Plan:
                 raise SpecError(f"{name} {value}: allowed: {allowed}")
         layers = self.layers or tuple(range(config.layers))
         wrong = [layer for layer in layers if not 0 <= layer < config.layers]
-        if wrong or len(set(layers)) != len(layers):
+        if wrong or not _whole(layers) or len(set(layers)) != len(layers):
             raise SpecError(f"layers {list(self.layers)}: allowed: different numbers from 0 to {config.layers - 1}")
         rows = min(self.rows, self.lengths[0] // 2)
-        return Plan(tuple(self.lengths), self.windows, rows, tuple(sorted(layers)), self.probes, self.seed)
+        lengths = tuple(int(n) for n in self.lengths)
+        return Plan(lengths, self.windows, rows, tuple(sorted(int(one) for one in layers)), self.probes, self.seed)
+
+
+def _whole(numbers: Sequence[int]) -> bool:
+    return all(int(number) == number for number in numbers)
 
 
 def layout(model: Model, plan: Plan, chosen: Sequence[Text]) -> Layout:
@@ -108,15 +114,27 @@ def _unit(name: str) -> str:
     return "nats" if name in ("spread", "top_gap", "gap", "entropy") else ""
 
 
-def identity(model: Model, plan: Plan, chosen: Sequence[Text]) -> dict[str, Any]:
-    """What decides about the numbers, JSON-ready: weights and texts by their checksums."""
+def identity(
+    model: Model, plan: Plan, chosen: Sequence[Text], *, windows: Sequence[Windows] | None = None
+) -> dict[str, Any]:
+    """What decides about the numbers, JSON-ready: configuration, weights and texts by their checksums.
+
+    Args:
+        model: the model.
+        plan: as `Plan.checked` returns it.
+        chosen: texts.
+        windows: the tokens that are read of each text; a store knows by them that the tokeniser is the same.
+    """
+    kept = [{"name": text.name, "sha256": text.sha256} for text in chosen]
+    for text, cut in zip(kept, windows or (), strict=windows is not None):
+        text["tokens"] = fidelity.digest(np.concatenate(cut))
     weights = {path.name: fidelity.checksum(path) for path in files_of(model.source)}
     return {
         "kind": "inspection",
         "model": model.name,
         "weights": weights,
-        "family": model.config.family,
-        "texts": [{"name": text.name, "sha256": text.sha256} for text in chosen],
+        "config": asdict(model.config),
+        "texts": kept,
         **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(plan).items()},
     }
 
@@ -149,21 +167,22 @@ def inspect(
         An `xarray.Dataset` over text, window, n, layer, head and sink (key 0 kept or dropped).
 
     Raises:
-        SpecError: for a plan that the model does not allow, or a text too short.
+        SpecError: for a plan that the model does not allow, no text, or one too short; nothing is computed then.
         StoreError: where the store cannot be written or holds something else.
         KeyboardInterrupt: after Ctrl-C, once the window in hand is kept.
     """
     plan = plan.checked(model)
+    # every text before anything is computed or kept: the last of them may be too short
+    windows = tuple(_windows(encoder, text, plan) for text in _some(chosen))
     shape = layout(model, plan, chosen)
-    kept = _Kept.open(shape, identity(model, plan, chosen), store)
+    kept = _Kept.open(shape, identity(model, plan, chosen, windows=windows), store)
     missing, total = kept.missing(), len(list(shape.units()))
     tell = progress or (lambda done, total: None)
     tell(total - len(missing), total)
     done = total - len(missing)
     with patience() as stopped:
         for group in _together(missing):
-            text = chosen[group[0][0]]
-            window = _windows(encoder, text, plan)[group[0][1]]
+            window = windows[group[0][0]][group[0][1]]
             for unit, values, seconds in _read(model, plan, window, group, encoder):
                 kept.keep(unit, values, seconds)
                 done += 1
@@ -181,7 +200,7 @@ def head_table(data: Any) -> HeadTable:
         stacked = [data[name].isel(text=index).transpose("n", "layer", "head", "sink", "window") for name in names]
         values = np.stack([array.values for array in stacked])
         readings.append(TextReading(str(text), tuple(names), tuple(int(n) for n in data["n"].values), values))
-    return summarise(readings)
+    return replace(summarise(readings), layers=tuple(int(layer) for layer in data["layer"].values))
 
 
 @contextlib.contextmanager
@@ -190,7 +209,13 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _windows(encoder: Tokeniser, text: Text, plan: Plan) -> tuple[np.ndarray, ...]:
+def _some(chosen: Sequence[Text]) -> Sequence[Text]:
+    if not chosen:
+        raise SpecError("texts: there is none; allowed: one text or more")
+    return chosen
+
+
+def _windows(encoder: Tokeniser, text: Text, plan: Plan) -> Windows:
     room = plan.lengths[-1] - len(encoder.before) - len(encoder.after)
     return texts.excerpts(encoder.encode, text, room, plan.windows)
 
@@ -218,7 +243,7 @@ def _read(
     def visit(number: int, view: LayerView) -> None:
         n, behind = lengths[number], len(encoder.after)
         rows = np.arange(n - behind - plan.rows, n - behind)
-        blocks[number][places[view.index]] = _layer(view, rows, plan)
+        blocks[number][places[view.index]] = _layer(view, rows, plan, sequences[number])
 
     with _quiet():
         forward.run(model, sequences, visit=visit, layers=plan.layers)
@@ -226,7 +251,7 @@ def _read(
     return [(unit, values, seconds) for unit, values in zip(group, blocks, strict=True)]
 
 
-def _layer(view: LayerView, rows: np.ndarray, plan: Plan) -> Values:
+def _layer(view: LayerView, rows: np.ndarray, plan: Plan, tokens: np.ndarray) -> Values:
     """(heads, sinks, observables, statistics) of one layer."""
     found = read_layer(view, rows)
     parts = np.stack([median(part) for part in np.array_split(found, min(BLOCKS, len(rows)), axis=-1)])
@@ -234,7 +259,7 @@ def _layer(view: LayerView, rows: np.ndarray, plan: Plan) -> Values:
     statistics = np.moveaxis(np.stack([median(found), errors], axis=-1), 0, 2)
     made = [statistics, _alike(view)]
     if plan.probes:
-        made.append(_gradients(view, plan))
+        made.append(_gradients(view, plan, tokens))
     return np.concatenate(made, axis=2)
 
 
@@ -253,14 +278,15 @@ def _alike(view: LayerView) -> Values:
     return values
 
 
-def _gradients(view: LayerView, plan: Plan) -> Values:
+def _gradients(view: LayerView, plan: Plan, tokens: np.ndarray) -> Values:
     """The gradient norm of each head, (heads, sinks, 1, statistics): of the layer as it is, key 0 kept."""
     values = np.full((view.config.heads, len(SINKS), 1, 2), np.nan)
-    n, width = view.attention_input.shape
+    # probes of their own for every window and length: errors of the same sign in all would not average out
+    seed = jax.random.fold_in(jax.random.key(plan.seed), zlib.crc32(tokens.astype("<i4").tobytes()))
     for head in range(view.config.heads):
-        key = jax.random.fold_in(jax.random.key(plan.seed), zlib.crc32(f"{view.index} {head} {n}".encode()))
+        key = jax.random.fold_in(jax.random.fold_in(seed, view.index), head)
         found = gradient_norm(view.head_map(head), view.attention_input, key, probes=plan.probes)
-        values[head, 0, 0] = np.array([found.value, found.standard_error or np.nan]) / (n * width)
+        values[head, 0, 0] = np.array([found.value, found.standard_error], np.float64) / view.attention_input.size
     return values
 
 

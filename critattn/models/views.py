@@ -68,13 +68,25 @@ class LayerView:
         return lambda x: _attention(self.config, self.weights, self.settings, x)
 
     def head_map(self, head: int) -> Map:
-        """`sum_j A_ij v_j` of one head, (n, head_dim), as a function of the normalised input (n, width)."""
-        settings = _of_head(self.settings, self.config.heads, head)
+        """`sum_j A_ij v_j` of one head, (n, head_dim), as a function of the normalised input (n, width).
+
+        A `jax.tree_util.Partial`: what is compiled of it serves all heads and layers of the same shape.
+        """
         if self.config.qk_norm:
-            return lambda x: _attended_of_all(self.config, self.weights, self.settings, x)[head]
-        alone = one_head(self.config)
+            return jax.tree_util.Partial(_OneHead(self.config), self.weights, self.settings, head)
+        settings = _of_head(self.settings, self.config.heads, head)
         weights = _head_weights(self.config, self.weights, head)
-        return lambda x: _attended_of_all(alone, weights, settings, x)[0]
+        return jax.tree_util.Partial(_OneHead(one_head(self.config)), weights, settings, 0)
+
+
+@dataclass(frozen=True)
+class _OneHead:
+    """A function that equals another of the same configuration."""
+
+    config: Config
+
+    def __call__(self, weights: Weights, settings: Settings, place: Array, x: Array) -> Array:
+        return _attended_of_all(self.config, weights, settings, x)[place]
 
 
 def one_head(config: Config) -> Config:
