@@ -1,0 +1,108 @@
+"""Text to train on that every Python has: the sources of its standard library and its language reference."""
+
+import hashlib
+import importlib
+import os
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from critattn.errors import SpecError
+
+HELD_OUT = 0.1
+# between two documents
+SEPARATOR = b"\0"
+LEAST_BYTES = 10_000
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents as bytes, split by document.
+
+    Attributes:
+        train: uint8, the documents trained on, each followed by a zero byte.
+        held_out: uint8, the others.
+        train_names: their names, sorted.
+        held_out_names: likewise.
+        sha256: of all names and contents.
+    """
+
+    train: np.ndarray
+    held_out: np.ndarray
+    train_names: tuple[str, ...]
+    held_out_names: tuple[str, ...]
+    sha256: str
+
+    def summary(self) -> dict[str, object]:
+        """What a record says of the corpus."""
+        return {
+            "sha256": self.sha256,
+            "train_bytes": int(self.train.size),
+            "held_out_bytes": int(self.held_out.size),
+            "documents": len(self.train_names) + len(self.held_out_names),
+            "held_out_documents": len(self.held_out_names),
+        }
+
+
+def is_held_out(name: str, share: float = HELD_OUT) -> bool:
+    """Whether a document is held out: sha256 of its name, read as a number in [0, 1), is in the last share."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:16], 16) >= (1 - share) * 16**16
+
+
+def load(folder: str | os.PathLike[str] | None = None) -> Corpus:
+    """The corpus of this Python, or of the `*.py` files in a folder.
+
+    Args:
+        folder: by default the top level of the standard library, and the topics of `pydoc_data` beside it.
+
+    Raises:
+        SpecError: where there is too little text: some distributions ship Python without its sources.
+    """
+    place = Path(sysconfig.get_paths()["stdlib"] if folder is None else folder)
+    documents = dict(sorted([*_sources(place), *(_topics() if folder is None else ())]))
+    split = {False: [], True: []}
+    for name in documents:
+        split[is_held_out(name)].append(name)
+    train, held = (_joined(documents, split[which]) for which in (False, True))
+    if min(train.size, held.size) < LEAST_BYTES:
+        raise SpecError(
+            f"corpus {str(place)!r}: has {train.size} bytes of Python source to train on and {held.size} held out; "
+            f"allowed: at least {LEAST_BYTES} each (a Python with its sources, or a folder of *.py files)"
+        )
+    return Corpus(train, held, tuple(split[False]), tuple(split[True]), _hash(documents))
+
+
+def _sources(place: Path) -> Iterator[tuple[str, bytes]]:
+    try:
+        yield from ((file.name, file.read_bytes()) for file in sorted(place.glob("*.py")))
+    except OSError as error:
+        raise SpecError(f"corpus {str(place)!r}: cannot be read: {error.strerror}") from error
+
+
+def _topics() -> Iterator[tuple[str, bytes]]:
+    try:
+        topics = importlib.import_module("pydoc_data.topics").topics
+    except ImportError:
+        return
+    yield from ((f"pydoc_data.topics/{name}", text.encode()) for name, text in topics.items())
+
+
+def _joined(documents: dict[str, bytes], names: list[str]) -> np.ndarray:
+    return np.frombuffer(b"".join(documents[name] + SEPARATOR for name in names), np.uint8)
+
+
+def _hash(documents: dict[str, bytes]) -> str:
+    found = hashlib.sha256()
+    for name, content in documents.items():
+        found.update(name.encode() + SEPARATOR + len(content).to_bytes(8, "big") + content)
+    return found.hexdigest()
+
+
+def unigram_entropy(text: np.ndarray) -> float:
+    """`-sum_b f_b log f_b` of the frequencies of bytes, nats a byte: the loss of a model that knows no context."""
+    counts = np.bincount(text, minlength=256)
+    frequencies = counts[counts > 0] / text.size
+    return float(-np.sum(frequencies * np.log(frequencies)))

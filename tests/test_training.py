@@ -1,0 +1,456 @@
+"""Small decoders: fused attention against the package's own, stops and restarts, splits, prompts, refusals."""
+
+import dataclasses
+import errno
+import functools
+import hashlib
+import math
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from critattn.errors import DomainError, SpecError, StoreError
+from critattn.protocols import precision
+from critattn.training import (
+    batches,
+    checkpoints,
+    corpus,
+    evaluation,
+    fused,
+    layers,
+    loop,
+    model,
+    prompts,
+    records,
+    rotary,
+    torch_twin,
+    variants,
+    weights,
+)
+from critattn.training.presets import PRESETS, Preset, Shape
+
+SHAPE = Shape(layers=1, width=16, heads=2, hidden=24, length=16)
+TINY = Preset(
+    "tiny",
+    dataclasses.replace(SHAPE, layers=2),
+    steps=30,
+    batch=4,
+    learning_rate=3e-3,
+    warmup=5,
+    prompt_share=0.0,
+    eval_blocks=4,
+)
+# one variant for each normaliser and first stage
+FORMS = (
+    "softmax-rope",
+    "lssa",
+    "lssar-p3",
+    "sigmoid",
+    "first-stage-exp-p3",
+    "first-stage-sigmoid-l1",
+    "first-stage-sigmoid-l1-p3",
+    "first-stage-relu-l1",
+    "first-stage-relu-l1-p15",
+)
+
+
+@pytest.fixture(scope="module")
+def text():
+    return corpus.load()
+
+
+@functools.cache
+def decoder(name, seed=0, shape=SHAPE):
+    return model.make(variants.named(name), shape, seed)
+
+
+def wide(tree):
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), tree)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_kernel_has_the_weights_and_the_jacobian_of_its_normaliser(name):
+    one = variants.named(name)
+    layer = layers.attention_of(one, 2, 16)
+    kernel = fused.kernel_of(layer.normaliser, bounded=one.cosines)
+    rng = np.random.default_rng(5)
+    scores, pulled = rng.standard_normal((2, 2, 16, 16))
+    # cosines times log d log i at the most
+    scores = np.tanh(scores) * 5
+
+    @jax.jit
+    def both(scores, pulled):
+        context = layer.context(jnp.arange(16), 16, 8)
+        where = layer.allowed(context)
+        found, saved = fused.weights(kernel, jnp.where(where, scores, -jnp.inf))
+        common = jnp.sum(found * pulled, axis=-1, keepdims=True)
+        wanted = layer.normaliser(scores, context, where=where)
+        parts = layer.normaliser.jacobian_parts(scores, context, where=where)
+        # J^T y = g y - g (u . y) - B (c . y)
+        back = parts.g * (pulled - jnp.sum(parts.u * pulled, axis=-1, keepdims=True))
+        if parts.c is not None:
+            back = back - parts.b * jnp.sum(parts.c * pulled, axis=-1, keepdims=True)
+        return (found, fused.pull(kernel, saved, found, pulled, common)), (wanted, back)
+
+    with precision("float64"):
+        ours, theirs = both(jnp.asarray(scores), jnp.asarray(pulled))
+    for one, other in zip(ours, theirs, strict=True):
+        # 2^-53 over the smallest excess above a mean of a row, above 1e-3 here, with p = 15 and sums of 16
+        np.testing.assert_allclose(one, other, atol=1e-10 * np.max(np.abs(other)))
+
+
+def test_the_fused_layer_is_the_package_s_layer_forward_and_backward():
+    made = decoder("alibi-c-e-l-s")
+    with precision("float64"):
+        one = wide(made)
+        rng = np.random.default_rng(5)
+        x, pulled = (jnp.asarray(rng.standard_normal((2 * 16, 16))) for _ in range(2))
+
+        @jax.jit
+        def both(block, x):
+            found = []
+            for generic in (False, True):
+                out, back = jax.vjp(lambda block, x, g=generic: one.attend(block, x, 2, generic=g), block, x)
+                found.append((out, back(pulled)))
+            return found
+
+        ours, theirs = both(one.blocks[0], x)
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        # as above, for sums over rows and channels too
+        np.testing.assert_allclose(mine, other, atol=1e-9 * max(1.0, np.max(np.abs(other))))
+
+
+def test_long_sequences_in_blocks_are_those_in_one(monkeypatch):
+    made = decoder("lssar-p3")
+    tokens = jnp.asarray(np.random.default_rng(6).integers(0, 256, (2, 16)))
+    whole = jax.jit(lambda: made(tokens))()
+    monkeypatch.setattr(fused, "BLOCK", 6)
+    # float32 sums in another order, amplified by p over the smallest excess of a row's largest weight
+    np.testing.assert_allclose(jax.jit(lambda: made(tokens))(), whole, atol=2e-4)
+
+
+def test_every_other_normaliser_trains_through_the_package_s_layer():
+    one = dataclasses.replace(variants.named("softmax-nope"), normaliser="relu")
+    made = model.make(one, SHAPE, 0)
+    windows = jnp.asarray(np.random.default_rng(0).integers(0, 256, (2, 9)))
+    gradient = jax.jit(jax.grad(lambda made: jnp.mean(model.losses(made, windows))))(made)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+    assert np.max(np.abs(gradient.blocks[0].qkv[:, :16])) > 0
+
+
+def oracle(q, k, p):
+    """LSSAR of one head in plain loops [Gao 2025]: softplus of log d log i times a cosine, L1, ReLU^p, L1."""
+    n, d = q.shape
+    found = np.zeros((n, n))
+    for i in range(n):
+        scores = [q[i] @ k[j] / np.linalg.norm(q[i]) / np.linalg.norm(k[j]) for j in range(i + 1)]
+        a = np.log1p(np.exp(np.log(d) * np.log(i + 1) * np.array(scores)))
+        a /= a.sum()
+        if p is not None:
+            a = np.maximum(a * (i + 1) - (0 if i < 3 else 1), 0) ** p
+            a /= a.sum()
+        found[i, : i + 1] = a
+    return found
+
+
+@pytest.mark.parametrize(("name", "p"), [("lssa", None), ("lssar-p3", 3), ("lssar-p15", 15)])
+def test_the_softplus_layers_are_the_published_ones(name, p):
+    made = decoder(name)
+    plain = dataclasses.replace(made, variant=dataclasses.replace(made.variant, cosines=False))
+    x = jnp.asarray(np.random.default_rng(1).standard_normal((16, 16)), jnp.float32)
+    q, k, v = (np.asarray(one[0], float) for one in plain.queries_keys_values(made.blocks[0], x, 1))
+    mixed = np.concatenate([oracle(q[h], k[h], p) @ v[h] for h in range(2)], axis=-1)
+    # float32, amplified by p over the smallest excess of a row's largest weight
+    found = jax.jit(lambda x: made.attend(made.blocks[0], x, 1))(x)
+    np.testing.assert_allclose(found, mixed @ made.blocks[0].out, atol=2e-4)
+
+
+def test_rotary_positions_are_a_turn_in_the_complex_plane():
+    vectors = np.random.default_rng(2).standard_normal((7, 8))
+    found = np.asarray(rotary.rotate(jnp.asarray(vectors), rotary.angles(jnp.arange(7), 8)))
+    for position in range(7):
+        for pair in range(4):
+            turn = np.exp(1j * position * 10_000 ** (-2 * pair / 8))
+            turned = (vectors[position, pair] + 1j * vectors[position, pair + 4]) * turn
+            # float32 angles up to 6 radians carry 6 x 2^-24
+            np.testing.assert_allclose(found[position, [pair, pair + 4]], [turned.real, turned.imag], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["alibi-log", "lssar-p15"])
+def test_later_bytes_change_no_earlier_logit(name):
+    made = jax.jit(decoder(name).__call__)
+    tokens = np.random.default_rng(3).integers(0, 256, (1, 12))
+    changed = tokens.copy()
+    changed[:, 8:] = (changed[:, 8:] + 1) % 256
+    one, other = made(jnp.asarray(tokens)), made(jnp.asarray(changed))
+    assert np.array_equal(one[:, :8], other[:, :8])
+    assert not np.array_equal(one[:, 8:], other[:, 8:])
+
+
+@pytest.mark.parametrize("letters", ["", "C", "E", "L", "CE", "EL", "CELS"])
+def test_the_bias_is_that_of_the_formulas(letters):
+    heads, length, keys = 4, 16, 64
+    found = np.asarray(layers.parts_of(variants.alibi(letters), heads, length, keys=keys, dim=8).bias)
+    wanted = np.full((heads, keys, keys), -np.inf)
+    for head in range(heads):
+        # T/64 ... 4T in equal ratios, and 2^-8h/H of the ALiBi paper
+        distance = length / 64 * 256 ** (head / 3)
+        grown = math.log1p(distance) if "L" in letters else distance
+        slope = 126 * math.log(2) / grown if "E" in letters else 2 ** (-8 * (head + 1) / heads)
+        for i in range(keys):
+            for j in range(i + 1):
+                value = -slope * (math.log1p(i - j) if "L" in letters else i - j)
+                wanted[head, i, j] = max(value, -87.0) if "C" in letters else value
+    # float32 numbers up to 87 x 4 x 64
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_variants_are_data():
+    every = variants.every_variant()
+    assert len(variants.main_variants()) == 12
+    assert len({one.name for one in variants.mitigations()}) == 15
+    for name, one in every.items():
+        assert variants.Variant.from_json(one.to_json()) == one
+        assert name == one.name
+    assert len({hash(one) for one in every.values()}) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: variants.named("softmux"), SpecError),
+        (lambda: variants.alibi("CX"), SpecError),
+        (lambda: variants.Variant("x", positions="rope", clamp=-3.0), SpecError),
+        (lambda: variants.Variant("x", positions="alibi", clamp=3.0), DomainError),
+        (lambda: variants.Variant("x", law="lawless"), SpecError),
+        (lambda: variants.Variant.from_json({"name": "x", "heads": 3}), SpecError),
+        (lambda: dataclasses.replace(TINY, prompt_share=1.0), DomainError),
+        (lambda: loop.start(variants.named("lssa"), TINY, -1), DomainError),
+        (lambda: decoder("lssa", shape=dataclasses.replace(SHAPE, heads=3)), SpecError),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make, error):
+    with pytest.raises(error):
+        make()
+
+
+def test_the_start_depends_on_the_seed_and_not_on_the_variant():
+    one, other, third = decoder("softmax-rope"), decoder("lssar-p15"), decoder("lssa", seed=1)
+    assert np.array_equal(one.blocks[0].down, other.blocks[0].down)
+    assert not np.array_equal(one.blocks[0].down, third.blocks[0].down)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_stopped_run_ends_with_the_bits_of_an_undisturbed_one(text, tmp_path):
+    def stop(progress):
+        if progress.step == 20:
+            raise Killed
+
+    variant, file = variants.named("ssmax"), tmp_path / "state.npz"
+    whole = loop.train(variant, TINY, text)
+    with pytest.raises(Killed):
+        loop.train(variant, TINY, text, checkpoint=file, progress=stop, checkpoint_seconds=0)
+    assert checkpoints.read_arrays(file)[1]["step"] == 10
+    seen = []
+    again = loop.train(variant, TINY, text, checkpoint=file, progress=lambda one: seen.append(one.step))
+    assert seen == [20, 30]
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(whole.model), leaves(again.model), strict=True))
+    assert all(np.array_equal(whole.curves[name], again.curves[name]) for name in whole.curves)
+    assert whole.curves["query_gradient_norm"].shape == (30, 2)
+    with pytest.raises(StoreError, match="seed was 0, is 1"):
+        loop.train(variant, TINY, text, seed=1, checkpoint=file)
+    with pytest.raises(StoreError, match="learning_rate was"):
+        loop.train(variant, dataclasses.replace(TINY, learning_rate=1e-3), text, checkpoint=file)
+
+
+@pytest.mark.parametrize(("spoilt", "said"), [(False, "uniform guess"), (True, "not finite")])
+def test_a_diverging_run_stops_and_keeps_its_checkpoint(text, tmp_path, spoilt, said):
+    variant, file = variants.named("softmax-nope"), tmp_path / "state.npz"
+    wild = dataclasses.replace(TINY, shape=SHAPE, learning_rate=5.0, warmup=0)
+    state = loop.start(variant, wild, 0)
+    made, memory = state.trainable
+    spoiled = dataclasses.replace(made, embedding=jnp.full_like(made.embedding, jnp.nan)) if spoilt else made
+    checkpoints.save(file, state._replace(trainable=(spoiled, memory)), loop.config(variant, wild, 0, text))
+    kept = file.read_bytes()
+    with pytest.raises(loop.Diverged, match=said):
+        loop.train(variant, wild, text, checkpoint=file, checkpoint_seconds=math.inf)
+    assert file.read_bytes() == kept
+
+
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path, monkeypatch):
+    file = tmp_path / "state.npz"
+    checkpoints.write_arrays(file, {"x": np.arange(3)}, {"step": 1})
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left"):
+        checkpoints.write_arrays(file, {"x": np.arange(4)}, {"step": 2})
+    assert [one.name for one in tmp_path.iterdir()] == ["state.npz"]
+    arrays, header = checkpoints.read_arrays(file)
+    assert arrays["x"].size == 3
+    assert header == {"step": 1}
+
+
+def test_a_damaged_checkpoint_is_said(text, tmp_path):
+    file = tmp_path / "state.npz"
+    file.write_bytes(b"PK and then nothing")
+    with pytest.raises(StoreError, match="cannot be read"):
+        loop.train(variants.named("lssa"), TINY, text, checkpoint=file)
+
+
+def test_documents_are_split_by_a_hash_of_their_names(text):
+    assert not set(text.train_names) & set(text.held_out_names)
+    for names, held in ((text.train_names, False), (text.held_out_names, True)):
+        for name in names:
+            share = int(hashlib.sha256(name.encode()).hexdigest(), 16) / 2**256
+            assert (share >= 0.9) == held
+    assert text.sha256 == corpus.load().sha256
+    # every document ends with a zero byte; Python's sources hold none
+    assert np.sum(text.held_out == 0) == len(text.held_out_names)
+
+
+def test_the_hash_of_a_corpus_covers_its_content(tmp_path):
+    def write(tail):
+        for name in (f"module{number}.py" for number in range(12)):
+            (tmp_path / name).write_text(f"# {name}\n" * 2000 + tail)
+
+    write("")
+    before = corpus.load(tmp_path)
+    write("\n")
+    assert corpus.load(tmp_path).sha256 != before.sha256
+
+
+def test_a_missing_corpus_is_said(tmp_path):
+    with pytest.raises(SpecError, match=r"0 bytes of Python source .* at least 10000"):
+        corpus.load(tmp_path / "nowhere")
+
+
+def test_a_batch_is_a_function_of_seed_and_step(text):
+    preset = PRESETS["small"]
+    one = batches.batch(text, preset, 0, 7)
+    assert one.shape == (32, 129)
+    assert np.array_equal(one, batches.batch(text, preset, 0, 7))
+    assert not np.array_equal(one, batches.batch(text, preset, 0, 8))
+    assert not np.array_equal(one, batches.batch(text, preset, 1, 7))
+    asked = [b"pass key" in row.tobytes() or b"magic number" in row.tobytes() for row in one]
+    assert all(asked[16:])
+    assert not all(asked[:16])
+    with pytest.raises(SpecError, match="at least 129"):
+        batches.windows(text.held_out[:100], np.random.default_rng(0), 1, 129)
+
+
+@pytest.mark.parametrize("kind", prompts.KINDS)
+@pytest.mark.parametrize(("length", "distance"), [(129, 80), (129, None), (300, 250)])
+def test_a_prompt_states_its_key_at_the_distance_and_ends_with_it(text, kind, length, distance):
+    rng = np.random.default_rng(4)
+    found = prompts.make(kind, rng, length, text=text.held_out, distance=distance).tobytes()
+    assert len(found) == length
+    key = found[-4:]
+    assert key.isdigit()
+    begins = [at for at in range(length - 4) if found[at : at + 4] == key and found[at - 4 : at] == b" is "]
+    assert len(begins) == 1
+    assert distance is None or length - 4 - begins[0] == distance
+    with pytest.raises(DomainError, match="must be from"):
+        prompts.make(kind, rng, length, text=text.held_out, distance=length)
+
+
+def test_every_length_scores_the_same_bytes(text):
+    made = decoder("softmax-nope")
+    # without the output of attention the next byte depends on the last one alone
+    blind = dataclasses.replace(
+        made, blocks=tuple(dataclasses.replace(block, out=jnp.zeros_like(block.out)) for block in made.blocks)
+    )
+    found = evaluation.length_losses(blind, text.held_out, count=3, multiples=(1, 2, 4), longest=4)
+    assert [one.length for one in found] == [16, 32, 64]
+    for one in found[1:]:
+        # sums of float32 losses of about 6 nats
+        assert one.window == pytest.approx(found[0].window, abs=1e-5)
+        assert one.last == pytest.approx(found[0].last, abs=1e-5)
+    places = evaluation.blocks(text.held_out, 64, 3)
+    scored = jax.jit(model.losses)(blind, jnp.asarray(places.astype(np.int32)))
+    assert found[0].window == pytest.approx(float(np.mean(scored)), abs=1e-5)
+    assert found[2].last == pytest.approx(float(np.mean(scored[:, -16:])), abs=1e-5)
+    with pytest.raises(SpecError, match="at least 65"):
+        evaluation.length_losses(blind, text.held_out[:64], count=3, multiples=(1, 2, 4), longest=4)
+
+
+def test_intervals_are_those_of_scipy():
+    for right, count in ((0, 8), (3, 8), (64, 64)):
+        wanted = stats.binomtest(right, count).proportion_ci(method="wilson")
+        assert evaluation.wilson(right, count) == pytest.approx((wanted.low, wanted.high), abs=1e-6)
+    values = [1.5, 1.7, 1.4]
+    wanted = stats.ttest_1samp(values, 0).confidence_interval()
+    assert records.interval(values)[1:] == pytest.approx((wanted.low, wanted.high))
+    assert records.interval([2.0]) == (2.0, None, None)
+
+
+def test_weights_come_back_as_float16_with_their_header(tmp_path):
+    made, file = decoder("ssmax"), tmp_path / "weights.npz"
+    weights.save(file, made, {"command": "none", "seed": 3})
+    again, header = weights.load(file)
+    assert (header["command"], header["seed"]) == ("none", 3)
+    assert (again.variant, again.shape) == (made.variant, made.shape)
+    for before, after in zip(leaves(made), leaves(again), strict=True):
+        assert after.dtype == np.float32
+        assert np.array_equal(before.astype(np.float16).astype(np.float32), after)
+    assert "blocks.0.gain" in weights.names(made)
+    checkpoints.write_arrays(file, {}, {"format": "another"})
+    with pytest.raises(StoreError, match="another"):
+        weights.load(file)
+
+
+@pytest.mark.slow
+def test_loss_and_gradient_are_those_of_torch(text):
+    preset = dataclasses.replace(PRESETS["smoke"], batch=2)
+    windows = batches.batch(text, preset, 0, 0)
+    made = decoder("softmax-rope", shape=preset.shape)
+    value, gradient = jax.jit(
+        jax.value_and_grad(lambda made: jnp.mean(model.losses(made, jnp.asarray(windows.astype(np.int32)))))
+    )(made)
+    times = torch_twin.step_times(preset, repeats=1)
+    assert (times is not None) == torch_twin.HAS_TORCH
+    if torch_twin.HAS_TORCH:
+        twin = torch_twin.Twin(made)
+        loss = twin.loss(windows)
+        loss.backward()
+        # float32 sums of 192 losses of 6 nats
+        assert float(loss.detach()) == pytest.approx(float(value), rel=1e-5)
+        for name, ours in weights.names(gradient).items():
+            theirs = twin.weights[name].grad.numpy()
+            # 2^-24 of the largest entry, for sums of 192 terms in another order
+            np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.max(np.abs(theirs)))
+
+
+@pytest.mark.slow
+def test_smoke_learns_more_than_the_frequencies_of_bytes(text, tmp_path):
+    preset = PRESETS["smoke"]
+    run = records.Run(tmp_path, variants.named("softmax-rope"), preset, 0)
+    found = records.perform(run, text, command="here")
+    entropy = corpus.unigram_entropy(text.held_out)
+    assert found["losses"][0]["window"] < entropy
+    # rounding to 11 bits moves each weight by 2^-12 of itself at most
+    assert abs(found["rounded_loss"]["float16"] - found["rounded_loss"]["float32"]) < 1e-2
+    assert not run.file(".checkpoint.npz").exists()
+    assert records.perform(run, text) == records.read(run.file(".json"))
+    assert records.perform_all([run, run], text, share=(1, 2)) == []
+    with pytest.raises(StoreError, match="preset.steps was 120, is 121"):
+        records.perform(dataclasses.replace(run, preset=dataclasses.replace(preset, steps=121)), text)
+    rows = records.table(records.read_all(tmp_path, "smoke"))
+    assert {row.quantity for row in rows} == {"loss", "last_loss", "passkey", "needle"}
+    made, header = weights.load(run.file(".npz"))
+    assert header["config_hash"] == found["config_hash"]
+    again = evaluation.length_losses(made, text.held_out, count=preset.eval_blocks, multiples=(1,))
+    assert again[0].window == pytest.approx(found["rounded_loss"]["float16"], abs=1e-6)
