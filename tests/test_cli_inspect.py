@@ -26,7 +26,7 @@ def run(*arguments, code=0):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tiny_models.llama(tmp_path_factory.mktemp("models") / "tiny")
+    return tiny_models.write(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_the_page_needs_nothing_else(found):
 
 
 def test_the_page_escapes_what_files_say(tmp_path, store):
-    folder = tiny_models.llama(tmp_path / "a<b>&c")
+    folder = tiny_models.write(tmp_path / "a<b>&c")
     page = tmp_path / "page.html"
     plan = ("--length", "16", "--windows", "1", "--rows", "4", "--gradient-probes", "0", "--layers", "0")
     run(folder, *plan, "--html", page, "--store", store)
@@ -237,7 +237,7 @@ def test_a_short_text_and_a_target_below_the_training_length(folder, store, tmp_
 
 def test_a_path_wins_over_a_name(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tiny_models.llama(tmp_path / "minilm")
+    tiny_models.write(tmp_path / "minilm")
     model, encoder = opening.opened("minilm")
     assert (model.config.family, encoder.kind) == ("llama", "bytes")
     assert texts.texts(["topics"])[0].name == "topics"

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import critattn
 from critattn import rooms, sweeps
-from critattn.cli import main, report
+from critattn.cli import inspections, main, report
 from critattn.cli import reproduce as module
 from critattn.errors import StoreError
 from critattn.sweeps import evaluation
@@ -104,6 +104,11 @@ def files(folder):
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
+def drawn():
+    """Names of the figures that need no inspection of a trained model."""
+    return [name for name in rooms.names("figures") if rooms.load("figures", name).DATA not in inspections.KINDS]
+
+
 def no_scraps(folder):
     return [name for name in files(folder) if any(part.startswith(".") for part in Path(name).parts)] == []
 
@@ -116,7 +121,10 @@ def test_the_report_has_its_keys_and_files(finished):
     written = json.loads((out / "report.json").read_text(encoding="utf-8"))
     assert written == {key: value for key, value in printed.items() if key != "report"}
     assert printed["report"] == "critattn-report/report.md"
-    assert {figure["name"] for figure in printed["figures"]} == set(rooms.names("figures"))
+    assert {figure["name"] for figure in printed["figures"]} == set(drawn())
+    notes = " ".join(printed["notes"])
+    assert all(name in notes for name in set(rooms.names("figures")) - set(drawn()))
+    assert "critattn inspect smollm2" in notes
     for figure in printed["figures"]:
         assert [Path(file).suffix for file in figure["files"]] == [".png", ".svg", ".pdf", ".md"]
         for file in figure["files"]:
@@ -155,7 +163,7 @@ def test_the_markdown_shows_every_row_and_figure(finished):
 def test_progress_goes_to_stderr(finished):
     lines = finished[2].splitlines()
     assert lines[0].startswith(f"[1/{len(QUICK)}] angle_ratio: ")
-    assert lines[-1] == f"{len(rooms.names('figures'))} figures"
+    assert lines[-1] == f"{len(drawn())} figures"
 
 
 @pytest.fixture

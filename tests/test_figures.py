@@ -3,11 +3,18 @@ import json
 
 import numpy as np
 import pytest
+import tiny_models
 from click.testing import CliRunner
 from matplotlib.text import Text
 
 from critattn import plotting, rooms, tables
-from critattn.cli import main
+from critattn.cli import inspections, main, reproduce
+from critattn.cli.common import Settings
+from critattn.models import inspection
+from critattn.models.agreement import validation
+from critattn.models.opening import opened
+from critattn.models.scale_runs import ScalePlan, run_scale, scale_sweep
+from critattn.models.texts import texts as texts_of
 from critattn.sweeps import Axes, SweepSpec, load_study, run_sweep, store_path
 from critattn.theory import simplex
 
@@ -25,13 +32,16 @@ SMALL = {
 
 SOURCES = {name: rooms.load("figures", name).DATA for name in NAMES}
 OF_TABLES = [name for name in NAMES if tables.named(SOURCES[name]) is not None]
-OF_STUDIES = [name for name in NAMES if name not in OF_TABLES]
+OF_MODELS = [name for name in NAMES if SOURCES[name] in inspections.KINDS]
+OF_STUDIES = [name for name in NAMES if name not in (*OF_TABLES, *OF_MODELS)]
 # measured where the figure is drawn
 MEASURED = ("format_thresholds",)
 # transitions in p, for which the width in gamma is not
 IN_P = ("critical_p",)
-# in fast tests the figures of tables, whose data take a second at most
-SOME = [name if name in OF_TABLES else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+# in fast tests the figures of tables, whose data take a second at most, and those of a tiny trained model
+SOME = [name if name not in OF_STUDIES else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+PLAN = inspection.Plan((16, 48), windows=1, rows=8, probes=2)
+SCALES = ScalePlan((16, 48), windows=1, rows=8, factors=(0.5, 1.0, 2.0))
 
 
 def study_of(name):
@@ -54,11 +64,29 @@ def closed_forms():
     return {name: tables.make(name) for name in tables.names()}
 
 
+@pytest.fixture(scope="module")
+def model_store(tmp_path_factory):
+    """Stores of a small random model: every head read, and its losses under factors."""
+    root = tmp_path_factory.mktemp("stores")
+    model, encoder = opened(str(tiny_models.write(tmp_path_factory.mktemp("models") / "tiny")))
+    chosen = texts_of(("topics", "licence"))
+    inspection.inspect(model, encoder, chosen, PLAN, store=root / inspections.DEFAULT)
+    run_scale(model, encoder, chosen, SCALES, store=root / f"{inspections.DEFAULT}-scale")
+    return root
+
+
+@pytest.fixture(scope="module")
+def inspected(model_store):
+    return {source: inspections.dataset(source, store=str(model_store))[1] for source in inspections.KINDS}
+
+
 @pytest.fixture
 def data_of(request, closed_forms):
-    """Maps a figure to its data; the studies run only where one is asked for."""
+    """Maps a figure to its data; studies and models run only where one is asked for."""
 
     def find(name):
+        if name in OF_MODELS:
+            return request.getfixturevalue("inspected")[SOURCES[name]]
         table = tables.named(SOURCES[name])
         return request.getfixturevalue("datasets")[study_of(name)] if table is None else closed_forms[table]
 
@@ -94,13 +122,14 @@ def test_the_figures_that_the_package_promises():
     normalisers = {"family", "relu_power_weights", "scaling_laws", "softplus_entropy"}
     number_formats = {"blind_heads", "blind_matrix", "format_thresholds", "position_rounding"}
     assert studies.split() == OF_STUDIES
+    assert OF_MODELS == ["heads_plane", "layer_profile", "perplexity_scale", "predicted_multipliers"]
     assert set(OF_TABLES) == normalisers | number_formats
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_has_data_and_a_title(name):
     table = tables.named(SOURCES[name])
-    assert table in tables.names() if table else study_of(name) in rooms.names("simulations")
+    assert table in tables.names() if table else name in OF_MODELS or study_of(name) in rooms.names("simulations")
     assert rooms.load("figures", name).TITLE
 
 
@@ -212,6 +241,63 @@ def test_critical_line_of_the_maps_is_the_one_of_theory(figure_of):
             np.testing.assert_allclose(gamma, simplex.critical_gamma(rho))
 
 
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_captions_of_models_say_what_was_read_and_how(inspected, name):
+    data = inspected[SOURCES[name]]
+    caption = rooms.load("figures", name).caption(data)
+    assert caption.endswith(".")
+    assert "texts topics and licence, 1 window of each" in caption
+    assert "8 " in caption
+    assert "docs/theory.md (16.1)" in caption
+    command = caption.partition("Data: ")[2]
+    assert command.startswith("critattn inspect smollm2 --length 16,48 --windows 1 --rows 8 ")
+    assert "--text topics --text licence" in command
+    assert ("--sweep-scale" in command) == (SOURCES[name] == "intervention")
+
+
+def test_thick_lines_are_percentiles_of_the_heads(figure_of, inspected):
+    point = inspected["inspection"]["operating_point"].mean(["window", "text"])
+    for sink, panel in enumerate(panels(figure_of("heads_plane"))[:2]):
+        for q, line in zip((5, 50, 95), panel.get_lines()[:3], strict=True):
+            expected = [np.percentile(point.sel(n=n).isel(sink=sink), q) for n in (16, 48)]
+            np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_one_length_one_layer_and_no_gradient_can_be_drawn(inspected, name):
+    data = inspected[SOURCES[name]].isel(n=[0])
+    if "layer" in data.dims:
+        data = data.isel(layer=[1]).drop_vars(["gradient_norm", "gradient_norm_se"])
+    if "factor" in data.dims:
+        data = data.sel(factor=[1.0])
+    module = rooms.load("figures", name)
+    assert texts(module.draw(data))
+    caption = module.caption(data)
+    assert "Hutchinson" not in caption
+    assert "of each of" not in caption.partition("; ")[0]
+
+
+def test_the_verdicts_in_the_panels_are_those_of_the_agreement(figure_of, inspected):
+    data = inspected["inspection"]
+    found = iter(panels(figure_of("predicted_multipliers")))
+    for sink in range(2):
+        for name in ("annealed", "random_energy", "tail", "spread"):
+            predicted, measured = (
+                data[one].isel(sink=sink).values for one in (f"predicted_{name}", "critical_multiplier")
+            )
+            share = validation({name: predicted}, measured)[name].within
+            (text,) = next(found).texts
+            assert f"within 25 %: {share * 100:.0f} %" in text.get_text()
+
+
+def test_curves_of_perplexity_are_exponentials_of_mean_losses(figure_of, inspected):
+    data, panel = inspected["intervention"], panels(figure_of("perplexity_scale"))[0]
+    expected = np.exp(data["loss"].mean(["text", "window"]))
+    drawn = [line.get_ydata() for line in panel.get_lines() if len(line.get_xdata()) == data.sizes["factor"]]
+    np.testing.assert_allclose(drawn, expected.transpose("n", "factor").values, rtol=1e-12)
+    assert len(drawn) == len(scale_sweep(data).best)
+
+
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     monkeypatch.setenv("CRITATTN_STORE", str(tmp_path / "runs"))
@@ -253,6 +339,35 @@ def test_full_data_are_preferred(command, stored):
     assert json.loads(done.stdout)["figures"][0]["store"] == "depth"
     again = command("depth", "--format", "svg", "--json", "--quick")
     assert json.loads(again.stdout)["figures"][0]["store"] == "depth-quick"
+
+
+def test_command_draws_an_inspection_by_its_name(command, model_store, tmp_path):
+    whole = command("heads_plane", "--store", str(model_store), "--format", "svg", "--json")
+    assert whole.exit_code == 0, whole.output
+    assert json.loads(whole.stdout)["figures"][0]["store"] == "inspect-smollm2"
+    assert "made by: critattn figures heads_plane\n" in (tmp_path / "figures_out" / "heads_plane.md").read_text("utf-8")
+    for named in ("inspect-other", "inspect-other-scale"):
+        done = command("perplexity_scale", "--inspection", named, "--store", str(model_store))
+        assert done.exit_code == 2
+        assert "no complete intervention 'inspect-other-scale'" in done.stderr
+        assert f"critattn inspect smollm2 --sweep-scale --store {model_store}" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_the_main_job_takes_an_inspection_that_is_there(model_store, tmp_path):
+    there, nothing = (reproduce._Run(Settings(), True, str(root), "out") for root in (model_store, tmp_path))
+    for source in inspections.KINDS:
+        assert there.dataset(source, {})["n"].values.tolist() == [16, 48]
+        assert nothing.dataset(source, {}).startswith(f"no complete {source}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_of_something_else_is_no_inspection(command, model_store, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "inspect-x").symlink_to(model_store / "inspect-smollm2-scale")
+    done = command("layer_profile", "--inspection", "inspect-x")
+    assert done.exit_code == 2
+    assert "holds data of the kind 'intervention'; allowed: 'inspection'" in done.stderr
 
 
 def test_missing_data_name_the_command_that_makes_them(command, tmp_path):
@@ -332,5 +447,6 @@ def test_an_empty_store_still_gives_the_figures_of_closed_forms(command):
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
     assert [figure["name"] for figure in payload["figures"]] == OF_TABLES
-    assert payload["missing"] == OF_STUDIES
+    assert payload["missing"] == sorted([*OF_STUDIES, *OF_MODELS])
     assert "critattn sweep depth" in done.stderr
+    assert "critattn inspect smollm2" in done.stderr

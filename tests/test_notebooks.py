@@ -18,5 +18,5 @@ def test_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
 
 
 def test_there_is_a_notebook():
-    names = ["01_phase_transition", "02_normalisers", "03_blind_heads", "04_proofs"]
+    names = ["01_phase_transition", "02_normalisers", "03_blind_heads", "04_proofs", "05_trained_heads"]
     assert [path.stem for path in NOTEBOOKS] == names

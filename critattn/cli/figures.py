@@ -1,5 +1,7 @@
 """`critattn figures`: draw figures, from the store or from tables of closed forms."""
 
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ DEFAULT_OUT = "figures_out"
 @click.option("--format", "formats", default="png,svg,pdf", show_default=True, help="Of png, svg, pdf.")
 @click.option("--quick/--full", "quick", default=None, help="Which data.  [default: full, else quick]")
 @click.option("--run", is_flag=True, help="Run the studies whose data are missing (the quick ones without --full).")
+@click.option("--inspection", help="Trained models: the store of an inspection.  [default: inspect-smollm2]")
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
 @click.pass_obj
 def command(
@@ -28,14 +31,17 @@ def command(
     formats: str,
     quick: bool | None,
     run: bool,
+    inspection: str | None,
     store: str | None,
 ) -> None:
     """Draw figures from the data in the store; all of them without a NAME.
 
-    Figures of closed forms need no store: their data are made on the spot. Each figure comes with its caption (.md),
-    which says where the data come from.
+    Figures of closed forms need no store: their data are made on the spot. Those of trained models show the results of
+    critattn inspect. Each figure comes with its caption (.md), which says where the data come from.
 
     Example: critattn figures angle_ratio --format pdf
+
+    Example: critattn figures heads_plane --inspection inspect-minilm
 
     Example: critattn figures --run --out figures_out
     """
@@ -45,7 +51,8 @@ def command(
     kinds = parse_formats(formats)
     writable(Path(out))
     modules = {name: rooms.load("figures", name) for name in names or rooms.names("figures")}
-    found = {name: _data(settings, module.DATA, quick=quick, run=run, store=store) for name, module in modules.items()}
+    where = _Where(settings, quick, run, inspection, store)
+    found = {name: where.data(module.DATA) for name, module in modules.items()}
     lacking = {name: text for name, text in found.items() if isinstance(text, str)}
     if lacking and (names or len(lacking) == len(modules)):
         raise StoreError("; ".join(dict.fromkeys(lacking.values())))
@@ -53,7 +60,7 @@ def command(
     drawn = []
     for name in modules.keys() - lacking.keys():
         label, data = found[name]
-        made_by = f"critattn figures {name}{_choice(label)}"
+        made_by = f"critattn figures {name}{_choice(modules[name].DATA, label)}"
         drawn.append({"store": label, **draw(name, data, out, formats=kinds, command=made_by)})
     drawn.sort(key=lambda one: one["name"])
     for text in dict.fromkeys(lacking.values()):
@@ -89,32 +96,53 @@ def draw(name: str, data: Any, out: str | Path, *, formats: tuple[str, ...], com
     return {**facts, "caption": caption, "files": [str(file) for file in files]}
 
 
-def _choice(label: str) -> str:
+def _choice(source: str, label: str) -> str:
     """The option that chooses the data of this label; none for a table."""
     from critattn import tables
+    from critattn.cli import inspections
 
-    if tables.named(label) is not None:
+    if tables.named(source) is not None:
         return ""
+    if source in inspections.KINDS:
+        name = label.removesuffix(inspections.KINDS[source])
+        return "" if name == inspections.DEFAULT else f" --inspection {shlex.quote(name)}"
     return " --quick" if label.endswith("-quick") else " --full"
 
 
-def _data(settings: Settings, source: str, *, quick: bool | None, run: bool, store: str | None) -> Any:
-    """(label of the data, dataset) of what a figure asks for, or a sentence that says how to make it."""
-    from critattn import tables
+@dataclass(frozen=True)
+class _Where:
+    """Where data come from: the options of the command."""
 
-    name = tables.named(source)
-    if name is not None:
-        return source, tables.make(name)
-    study = source.removeprefix("study:")
-    wanted = (False, True) if quick is None else (quick,)
-    for choice in wanted:
-        data = _complete(study, quick=choice, store=store)
-        if data is not None:
-            return data
-    if run:
-        return _run(settings, study, quick=quick is not False, store=store)
-    flag, place = "" if quick is False else " --quick", f" --store {store}" if store else ""
-    return f"study {study!r} has no complete data; make them with: critattn sweep {study}{flag}{place} (or add --run)"
+    settings: Settings
+    quick: bool | None
+    run: bool
+    inspection: str | None
+    store: str | None
+
+    def data(self, source: str) -> Any:
+        """(label of the data, dataset) of what a figure asks for, or a sentence that says how to make it."""
+        from critattn import tables
+        from critattn.cli import inspections
+
+        name = tables.named(source)
+        if name is not None:
+            return source, tables.make(name)
+        if source in inspections.KINDS:
+            return inspections.dataset(source, name=self.inspection, store=self.store)
+        return self.of_study(source.removeprefix("study:"))
+
+    def of_study(self, study: str) -> Any:
+        """The same of a study."""
+        wanted = (False, True) if self.quick is None else (self.quick,)
+        for choice in wanted:
+            data = _complete(study, quick=choice, store=self.store)
+            if data is not None:
+                return data
+        if self.run:
+            return _run(self.settings, study, quick=self.quick is not False, store=self.store)
+        flag, place = "" if self.quick is False else " --quick", f" --store {self.store}" if self.store else ""
+        how = f"critattn sweep {study}{flag}{place} (or add --run)"
+        return f"study {study!r} has no complete data; make them with: {how}"
 
 
 def _complete(study: str, *, quick: bool, store: str | None) -> tuple[str, Any] | None:

@@ -117,23 +117,42 @@ class _Run:
 
     def figures(self, data: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         """Draw every figure; each record has its name, title, caption and files relative to the report."""
-        from critattn import plotting, rooms, tables
+        from critattn import plotting, rooms
+        from critattn.cli import inspections
 
         made = []
+        lacking: dict[str, list[str]] = {}
         for name in rooms.names("figures"):
             figure = rooms.load("figures", name)
-            table = tables.named(figure.DATA)
-            dataset = data[figure.DATA.removeprefix("study:")] if table is None else tables.make(table)
+            dataset = self.dataset(figure.DATA, data)
+            if isinstance(dataset, str):
+                lacking.setdefault(dataset, []).append(name)
+                continue
             caption = figure.caption(dataset)
-            provenance = plotting.provenance(self.command, dataset)
+            own = self.command if figure.DATA not in inspections.KINDS else f"critattn figures {name}"
+            provenance = plotting.provenance(own, dataset)
             base = folder / "figures" / name
             files = plotting.save(
                 figure.draw(dataset), base, caption=caption, provenance=provenance, title=figure.TITLE
             )
             relative = [str(file.relative_to(folder)) for file in files]
             made.append({"name": name, "title": figure.TITLE, "caption": caption, "files": relative})
+        self.notes += [f"Not drawn: {', '.join(names)}: {how}." for how, names in lacking.items()]
         self.say(f"{len(made)} figures")
         return made
+
+    def dataset(self, source: str, data: dict[str, Any]) -> Any:
+        """What a figure shows; for an inspection of a trained model that is not there, a sentence how to make it."""
+        from critattn import tables
+        from critattn.cli import inspections
+
+        table = tables.named(source)
+        if table is not None:
+            return tables.make(table)
+        if source not in inspections.KINDS:
+            return data[source.removeprefix("study:")]
+        found = inspections.dataset(source, store=self.store)
+        return found if isinstance(found, str) else found[1]
 
     def real_tokens(self) -> dict[str, Any] | None:
         """The word embeddings of a trained encoder against the predictor for their effective rho, n and d."""

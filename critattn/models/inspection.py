@@ -4,34 +4,30 @@ import contextlib
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from critattn.datasets import Axis, Column, Layout, Unit, to_dataset
+from critattn.datasets import Axis, Column, Layout, Unit
 from critattn.errors import SpecError
-from critattn.interrupts import patience
-from critattn.models import fidelity, forward, texts
+from critattn.models import forward, texts
 from critattn.models.forward import Model
 from critattn.models.head_table import BLOCKS, SINKS, HeadTable, summarise
+from critattn.models.kept import Kept, Progress, identity_of
 from critattn.models.probes import FORMATS, ROWS
 from critattn.models.readings import TextReading, median, read_layer, reading_names
 from critattn.models.sensitivity import effective_rho, gradient_norm
-from critattn.models.sources import files_of
 from critattn.models.texts import Text
 from critattn.models.tokenise import Tokeniser
 from critattn.models.views import LayerView
 from critattn.protocols import precision
-from critattn.storage import Store
 
 Values = NDArray[np.float64]
 Windows = tuple[np.ndarray, ...]
-Progress = Callable[[int, int], None]
 STREAMS = ("hidden", "input", "queries", "keys")
 RHO = tuple(f"rho_{stream}{kind}" for stream in STREAMS for kind in ("", "_centred"))
 GRADIENT = "gradient_norm"
@@ -125,18 +121,7 @@ def identity(
         chosen: texts.
         windows: the tokens that are read of each text; a store knows by them that the tokeniser is the same.
     """
-    kept = [{"name": text.name, "sha256": text.sha256} for text in chosen]
-    for text, cut in zip(kept, windows or (), strict=windows is not None):
-        text["tokens"] = fidelity.digest(np.concatenate(cut))
-    weights = {path.name: fidelity.checksum(path) for path in files_of(model.source)}
-    return {
-        "kind": "inspection",
-        "model": model.name,
-        "weights": weights,
-        "config": asdict(model.config),
-        "texts": kept,
-        **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(plan).items()},
-    }
+    return identity_of("inspection", model, plan, chosen, windows=windows)
 
 
 def inspect(
@@ -174,21 +159,12 @@ def inspect(
     plan = plan.checked(model)
     # every text before anything is computed or kept: the last of them may be too short
     windows = tuple(_windows(encoder, text, plan) for text in _some(chosen))
-    shape = layout(model, plan, chosen)
-    kept = _Kept.open(shape, identity(model, plan, chosen, windows=windows), store)
-    missing, total = kept.missing(), len(list(shape.units()))
-    tell = progress or (lambda done, total: None)
-    tell(total - len(missing), total)
-    done = total - len(missing)
-    with patience() as stopped:
-        for group in _together(missing):
-            window = windows[group[0][0]][group[0][1]]
-            for unit, values, seconds in _read(model, plan, window, group, encoder):
-                kept.keep(unit, values, seconds)
-                done += 1
-                tell(done, total)
-            if stopped.is_set():
-                raise KeyboardInterrupt
+    kept = Kept.open(layout(model, plan, chosen), identity(model, plan, chosen, windows=windows), store)
+
+    def read(group: Sequence[Unit]) -> list[tuple[Unit, Values, float]]:
+        return _read(model, plan, windows[group[0][0]][group[0][1]], group, encoder)
+
+    kept.fill(_together, read, progress)
     return kept.read()
 
 
@@ -220,12 +196,12 @@ def _windows(encoder: Tokeniser, text: Text, plan: Plan) -> Windows:
     return texts.excerpts(encoder.encode, text, room, plan.windows)
 
 
-def _together(units: Iterable[Unit]) -> list[list[Unit]]:
+def _together(units: Iterable[Unit]) -> list[Sequence[Unit]]:
     """Units of one window: their lengths share a pass over the weights."""
     groups: dict[tuple[int, int], list[Unit]] = {}
     for unit in units:
         groups.setdefault((unit[0], unit[1]), []).append(unit)
-    return list(groups.values())
+    return [*groups.values()]
 
 
 def _read(
@@ -288,37 +264,3 @@ def _gradients(view: LayerView, plan: Plan, tokens: np.ndarray) -> Values:
         found = gradient_norm(view.head_map(head), view.attention_input, key, probes=plan.probes)
         values[head, 0, 0] = np.array([found.value, found.standard_error], np.float64) / view.attention_input.size
     return values
-
-
-@dataclass
-class _Kept:
-    """Where blocks go: a store on disk, or memory."""
-
-    layout: Layout
-    identity: dict[str, Any]
-    store: Store | None
-    blocks: dict[Unit, Values]
-
-    @classmethod
-    def open(cls, shape: Layout, spec: dict[str, Any], folder: str | os.PathLike[str] | None) -> "_Kept":
-        if folder is None:
-            return cls(shape, spec, None, {})
-        path = Path(folder)
-        return cls(shape, spec, Store.create(path, name=path.name, spec=spec, layout=shape), {})
-
-    def missing(self) -> list[Unit]:
-        if self.store is None:
-            return list(self.layout.units())
-        return self.store.missing_units()
-
-    def keep(self, unit: Unit, values: Values, seconds: float) -> None:
-        if self.store is None:
-            self.blocks[unit] = values
-        else:
-            self.store.write_unit(unit, values, seconds=seconds)
-
-    def read(self) -> Any:
-        if self.store is not None:
-            return self.store.read()
-        whole = np.stack([self.blocks[unit] for unit in self.layout.units()]).reshape(self.layout.shape)
-        return to_dataset(self.layout, whole, {"units_missing": 0})

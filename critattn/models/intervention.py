@@ -153,21 +153,46 @@ def sweep_scale(
     """
     sequences = [np.asarray(one) for one in windows.values()]
     sizes = _sizes(sequences, lengths)
-    scales = _scales(factors)
+    scales = checked_factors(factors)
     if not getattr(model.config, "causal", True):
         raise DomainError("model: is not causal, and has no loss of the next token; allowed: decoders")
     made = {} if parameters is None else dict(parameters)
-    transforms, per_length = _law(law, made)
-    per_length |= getattr(getattr(model.config, "rope", None), "kind", "") == "dynamic"
+    transforms, per_length = law_transforms(model, law, made)
     runs = {t: partial(measure or measured, model, transforms=transforms, logit_factor=t) for t in scales}
     tables = {t: _means(run, sequences, sizes, per_length=per_length) for t, run in runs.items()}
+    return summary(tuple(windows), sizes, tables, law=law, parameters=made, critical=critical, level=level)
+
+
+def summary(
+    names: tuple[str, ...],
+    sizes: Sequence[int],
+    tables: Mapping[float, Sequence[Means]],
+    *,
+    law: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    critical: Mapping[int, ArrayLike] | None = None,
+    level: float = 0.95,
+) -> ScaleSweep:
+    """Points and best factors of mean losses.
+
+    Args:
+        names: of the texts.
+        sizes: lengths n, ascending.
+        tables: by factor, of which 1 is one, and length: mean losses (texts,) of the windows and of their second
+            halves, in nats a token.
+        law: the law that was applied besides the factor.
+        parameters: its parameters that differ from the defaults.
+        critical: t_c of the heads by length.
+        level: coverage of the intervals.
+    """
+    scales = sorted(tables)
     points = tuple(
         _point(tables, t, index, length=n, critical=critical, level=level)
         for index, n in enumerate(sizes)
         for t in scales
     )
     best = tuple(_best([one for one in points if one.length == n], critical, level) for n in sizes)
-    return ScaleSweep(tuple(windows), law, made, points, best)
+    return ScaleSweep(names, law, dict(parameters or {}), points, best)
 
 
 def measured(model: Any, sequences: Losses, *, transforms: tuple[Any, ...] = (), logit_factor: float = 1.0) -> Losses:
@@ -190,25 +215,40 @@ def _sizes(sequences: Losses, lengths: Sequence[int] | None) -> list[int]:
     return sizes
 
 
-def _scales(factors: Sequence[float]) -> list[float]:
+def checked_factors(factors: Sequence[float]) -> list[float]:
+    """Different factors in ascending order, 1 among them.
+
+    Raises:
+        DomainError: for one that is not positive and finite.
+    """
     for t in factors:
         if not 0 < t < math.inf:
             raise DomainError.of("factor", t, "positive and finite")
     return sorted({1.0, *(float(t) for t in factors)})
 
 
-def _law(law: str | None, parameters: dict[str, Any]) -> tuple[tuple[Any, ...], bool]:
-    """The transforms of a law without its base scale, and whether its factor depends on the sequence's length."""
+def law_transforms(model: Any, law: str | None, parameters: Mapping[str, Any]) -> tuple[tuple[Any, ...], bool]:
+    """The transforms of a law without its base scale, and whether logits depend on the sequence's length.
+
+    Args:
+        model: whose rotation may depend on the length as well.
+        law: of the catalogue; None for none.
+        parameters: of the law, to change.
+
+    Raises:
+        SpecError: for an unknown law or parameter, or a law that is no factor on q.k/sqrt(d).
+    """
+    dynamic = getattr(getattr(model.config, "rope", None), "kind", "") == "dynamic"
     if law is None:
         if parameters:
             raise SpecError(f"parameters {', '.join(parameters)}: were given without a law")
-        return (), False
+        return (), dynamic
     named = entry(law)
-    made: Any = named.made(parameters)
+    made: Any = named.made(dict(parameters))
     if named.base != "1/sqrt(d)":
         raise SpecError(f"scaling law {law!r} has the base scale {named.base}; allowed: laws on q.k/sqrt(d)")
     counted = named.counting
-    return (replace(made, base="1"),), counted is not None and counted.kind == "sequence"
+    return (replace(made, base="1"),), dynamic or (counted is not None and counted.kind == "sequence")
 
 
 def _means(run: Callable[[Losses], Losses], sequences: Losses, sizes: list[int], *, per_length: bool) -> list[Means]:
@@ -238,7 +278,7 @@ def interval_over_texts(values: np.ndarray, level: float) -> Interval:
 
 
 def _point(
-    tables: dict[float, list[Means]],
+    tables: Mapping[float, Sequence[Means]],
     t: float,
     index: int,
     *,

@@ -14,10 +14,16 @@ from critattn.plotting.files import fingerprint as fingerprint
 from critattn.plotting.files import parse_formats as parse_formats
 from critattn.plotting.files import provenance as provenance
 from critattn.plotting.files import save as save
+from critattn.plotting.heads import command_sentence as command_sentence
+from critattn.plotting.heads import model_phrase as model_phrase
+from critattn.plotting.heads import reading_sentence as reading_sentence
+from critattn.plotting.heads import spec_of as spec_of
+from critattn.plotting.heads import texts_phrase as texts_phrase
 from critattn.plotting.maps import phase_map as phase_map
 from critattn.plotting.maps import rho_gamma_maps as rho_gamma_maps
 from critattn.plotting.style import COLUMN as COLUMN
 from critattn.plotting.style import DOUBLE as DOUBLE
+from critattn.plotting.style import GLOW as GLOW
 from critattn.plotting.style import HALO as HALO
 from critattn.plotting.style import THEORY as THEORY
 from critattn.plotting.style import Look as Look
@@ -26,5 +32,6 @@ from critattn.plotting.style import categories as categories
 from critattn.plotting.style import label as label
 from critattn.plotting.style import log_ticks as log_ticks
 from critattn.plotting.style import sequence as sequence
+from critattn.plotting.style import shades as shades
 from critattn.plotting.style import style as style
 from critattn.plotting.style import styled as styled

@@ -113,8 +113,12 @@ def canvas(
 
 def sequence(count: int) -> list[Look]:
     """Looks of an ordered family (growing n, d or gamma), from light to dark."""
-    shades = mpl.colormaps["viridis_r"](np.linspace(0.25, 1.0, max(count, 1)))
-    return [_look(tuple(shade), index) for index, shade in enumerate(shades)]
+    return [_look(tuple(shade), index) for index, shade in enumerate(shades(max(count, 1)))]
+
+
+def shades(count: int) -> np.ndarray:
+    """Colours (count, 4) of an ordered family, from light to dark; the lightest is still dark enough for thin lines."""
+    return mpl.colormaps["viridis_r"](np.linspace(0.25, 1.0, count))
 
 
 def categories(count: int) -> list[Look]:
