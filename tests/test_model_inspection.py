@@ -14,6 +14,7 @@ from test_model_families import BERT, BOUND, LLAMA, config_of, drawn
 
 from critattn.errors import SpecError, StoreError
 from critattn.models import forward, inspection, tokenise
+from critattn.models.head_table import is_multiplier
 from critattn.models.inspection import Plan, head_table, identity, inspect, layout, observables
 from critattn.models.predictions import predicted_multipliers
 from critattn.models.texts import Text
@@ -388,7 +389,17 @@ def test_a_table_holds_means_over_texts(whole):
     table = head_table(whole)
     assert (table.texts, table.lengths, table.layers, table.between) == (("one", "two"), LENGTHS, (0, 1), "texts")
     assert table.statistics == observables(PLAN)
-    # of two windows the median is the mean
+    # of two windows the median is the mean; t_c is averaged as 1/t_c
+    arithmetic = [place for place, name in enumerate(table.statistics) if not is_multiplier(name)]
+    t_c = whole["critical_multiplier"].transpose("n", "layer", "head", "sink", "text", "window").values
+    place = table.statistics.index("critical_multiplier")
+    assert np.allclose(table.values[place], 1 / (1 / t_c).mean(axis=(-2, -1)), rtol=1e-12, equal_nan=True)
+    table = dataclasses.replace(
+        table,
+        statistics=tuple(table.statistics[place] for place in arithmetic),
+        values=table.values[arithmetic],
+        high=table.high[arithmetic],
+    )
     pairs = np.stack([whole[name].values for name in table.statistics])
     numbers = np.moveaxis(pairs[:, :, 0] / 2 + pairs[:, :, 1] / 2, 1, 0)
     there = np.isfinite(numbers).all(axis=0)

@@ -448,9 +448,18 @@ def test_a_table_over_three_texts():
     texts[0][0, 0, 1, 0, 0, :3] = np.nan
     table = head_table.summarise([reading(str(i), values) for i, values in enumerate(texts)])
     medians = np.array([np.nanmedian(values, axis=-1) for values in texts])
-    np.testing.assert_allclose(table.values, medians.mean(axis=0))
-    np.testing.assert_allclose(table.errors, medians.std(axis=0, ddof=1) / math.sqrt(3))
-    np.testing.assert_allclose(table.high - table.values, student.ppf(0.975, 2) * table.errors)
+    np.testing.assert_allclose(table.values[0], medians[:, 0].mean(axis=0))
+    np.testing.assert_allclose(table.errors[0], medians[:, 0].std(axis=0, ddof=1) / math.sqrt(3))
+    np.testing.assert_allclose((table.high - table.values)[0], student.ppf(0.975, 2) * table.errors[0])
+    # t_c is averaged as 1/t_c, and its ends are those of 1/t_c
+    points = 1 / medians[:, 1]
+    error = points.std(axis=0, ddof=1) / math.sqrt(3)
+    np.testing.assert_allclose(table.values[1], 1 / points.mean(axis=0))
+    np.testing.assert_allclose(table.errors[1], error / points.mean(axis=0) ** 2)
+    np.testing.assert_allclose(1 / table.low[1], points.mean(axis=0) + student.ppf(0.975, 2) * error)
+    least = points.mean(axis=0) - student.ppf(0.975, 2) * error
+    np.testing.assert_allclose(table.high[1], np.where(least > 0, 1 / np.where(least > 0, least, 1), np.inf))
+    np.testing.assert_allclose(table.by_text[:, 1], medians[:, 1])
     assert table.found[0, 0, 1, 0, 0] == pytest.approx(18 / 21)
     assert table.between == "texts"
     dropped = table.column("x", 20, "dropped")

@@ -213,7 +213,7 @@ class _Job:
             "summary": phases.summary(means, plan.layers),
             "growth": self._growth(means),
             "advice": self._advice(means) if self.options["advise"] else None,
-            "scale": self._scale(means) if self.options["sweep_scale"] else None,
+            "scale": self._scale() if self.options["sweep_scale"] else None,
             "head_table": [one for n in plan.lengths for one in phases.head_records(means, n, plan.layers)],
         }
 
@@ -288,27 +288,42 @@ class _Job:
         more = ("growing", "falling", "heads", "left_out", "mark", "reasons")
         return {key: getattr(made, key) for key in (*keys, *more)}
 
-    def _scale(self, means: Any) -> dict[str, Any]:
-        from critattn.models.intervention import sweep_scale
-        from critattn.models.texts import excerpts
-
-        law, lengths = self.options["law"], self.plan.lengths
-        windows = {text.name: excerpts(self.encoder.encode, text, lengths[-1])[0] for text in self.texts}
-        critical = {n: means.column("critical_multiplier", n) for n in lengths}
-        swept = sweep_scale(self.model, windows, factors=self.factors, lengths=lengths, law=law, critical=critical)
-        points = [
-            {
-                "n": one.length,
-                "factor": one.factor,
-                "loss": asdict(one.loss),
-                "difference": asdict(one.difference),
-                "perplexity": asdict(one.perplexity),
-                "beyond": one.beyond,
-            }
-            for one in swept.points
-        ]
+    def _scale(self) -> dict[str, Any]:
+        """Points and best factors; beside a law also the loss without it."""
+        law = self.options["law"]
+        swept = self._swept(self.factors, law)
         best = [asdict(one) for one in swept.best]
-        return {"law": swept.law, "parameters": swept.parameters, "points": points, "best": best}
+        made = {"law": swept.law, "parameters": swept.parameters, "points": _points(swept), "best": best}
+        plain = None if law is None else _points(self._swept((1.0,), None))
+        return {**made, "without_law": plain}
+
+    def _swept(self, factors: tuple[float, ...], law: str | None) -> Any:
+        from critattn.cli.sweep import Tell
+        from critattn.models.scale_runs import ScalePlan, run_scale, scale_sweep
+        from critattn.storage import content_hash
+
+        plan = ScalePlan(self.plan.lengths, self.plan.windows, self.plan.rows, factors, law).checked(self.model)
+        label = f"{self.label}-scale"
+        if law is not None or plan.factors != FACTORS:
+            label += f"-{content_hash([plan.factors, law])[:8]}"
+        tell = Tell(self.settings, label, f"critattn inspect {shlex.quote(self.name)} with the same options")
+        with tell.stack:
+            store = self.place.with_name(label)
+            return scale_sweep(run_scale(self.model, self.encoder, self.texts, plan, store=store, progress=tell))
+
+
+def _points(swept: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "n": one.length,
+            "factor": one.factor,
+            "loss": asdict(one.loss),
+            "difference": asdict(one.difference),
+            "perplexity": asdict(one.perplexity),
+            "beyond": one.beyond,
+        }
+        for one in swept.points
+    ]
 
 
 def _for_people(found: dict[str, Any]) -> Any:
@@ -363,6 +378,8 @@ def _scale_lines(scale: dict[str, Any]) -> list[Any]:
         )
     law = f" times the factor of {scale['law']}" if scale["law"] else ""
     shown: list[Any] = [table(headings, rows, title=f"logits multiplied by t{law}, loss in nats a token")]
+    for one in scale["without_law"] or ():
+        shown.append(f"n = {one['n']}: perplexity {one['perplexity']['value']:.5g} without {scale['law']}")
     for best in scale["best"]:
         ends = "" if best["low"] is None else f" [{best['low']:.3g}, {best['high']:.3g}]"
         least = best["reason"] if best["factor"] is None else f"least loss at t = {best['factor']:.3g}{ends}"

@@ -29,7 +29,7 @@ class HeadTable:
         lengths: N of them.
         texts: names of the T texts.
         by_text: (T, S, N, layers, heads, 2) medians over the rows of each text; the last axis is key 0 kept, dropped.
-        values: (S, N, layers, heads, 2) their mean over texts.
+        values: (S, N, layers, heads, 2) their mean over texts; of t_c the harmonic mean.
         errors: its standard error, over texts or over row blocks; NaN where fewer than two have a value.
         low: lower end of the 95 % interval of Student.
         high: its upper end.
@@ -153,6 +153,10 @@ class HeadTable:
 def summarise(readings: Sequence[TextReading]) -> HeadTable:
     """Medians over the rows of each text, their mean over texts, and Student's 95 % interval.
 
+    Multipliers t_c, measured and predicted, are averaged as operating points 1/t_c: a row whose two largest logits
+    nearly tie has a t_c without bound, and a single window of such rows would decide an arithmetic mean. A prediction
+    without a root in some text has none. Ends and errors follow from those of 1/t_c.
+
     With one text the interval is over four consecutive blocks of its rows, and `between` says so.
 
     Args:
@@ -168,29 +172,51 @@ def summarise(readings: Sequence[TextReading]) -> HeadTable:
         same = (one.statistics, one.lengths) == (first.statistics, first.lengths)
         if not same or one.values.shape[2:5] != first.values.shape[2:5]:
             raise DomainError(f"reading of {one.text!r}: differs from that of {first.text!r} in its axes")
-    by_text = np.stack([median(one.values) for one in readings])
+    turned = np.array([is_multiplier(name) for name in first.statistics])
+    rows = [_turned(one.values, turned) for one in readings]
+    by_text = np.stack([median(one) for one in rows])
     single = len(readings) == 1
     parts = by_text
     if single:
-        blocks = np.array_split(first.values, min(BLOCKS, first.values.shape[-1]), axis=-1)
+        blocks = np.array_split(rows[0], min(BLOCKS, rows[0].shape[-1]), axis=-1)
         parts = np.stack([median(block) for block in blocks])
     values = _mean(by_text)[0]
     _, errors, freedom = _mean(parts)
     half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1), 0.975), np.nan) * errors
+    low, high = values - half, values + half
+    rootless = turned & np.char.startswith(np.array(first.statistics), "predicted_")
+    values[rootless] = np.where((by_text[:, rootless] == 0).any(axis=0), 0.0, values[rootless])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors[turned] = errors[turned] / values[turned] ** 2
+        low[turned], high[turned] = 1 / high[turned], np.where(low[turned] > 0, 1 / low[turned], np.inf)
+    unknown = np.isnan(errors)
     total = sum(one.values.shape[-1] for one in readings)
     found = sum(np.isfinite(one.values).sum(axis=-1) for one in readings) / total
     return HeadTable(
         first.statistics,
         first.lengths,
         tuple(one.text for one in readings),
-        by_text,
-        values,
+        np.stack([_turned(one, turned) for one in by_text]),
+        _turned(values, turned),
         errors,
-        values - half,
-        values + half,
+        np.where(unknown, np.nan, low),
+        np.where(unknown, np.nan, high),
         np.asarray(found),
         "row blocks" if single else "texts",
     )
+
+
+def is_multiplier(statistic: str) -> bool:
+    """The statistic is a factor t_c, measured or predicted, and is averaged as 1/t_c."""
+    return statistic == "critical_multiplier" or statistic.startswith("predicted_")
+
+
+def _turned(values: Values, which: NDArray[np.bool_]) -> Values:
+    """Reciprocals of the statistics (S, ...) that `which` (S,) names; 0 and infinity change places."""
+    made = np.array(values, np.float64)
+    with np.errstate(divide="ignore"):
+        made[which] = 1 / made[which]
+    return made
 
 
 def _mean(parts: Values) -> tuple[Values, Values, Values]:
