@@ -348,8 +348,20 @@ def test_an_interrupt_is_neither_lost_nor_shown_wherever_it_strikes(tmp_path, wh
     assert done.stderr.strip() == "Interrupted. To go on: the same command starts again"
 
 
-@pytest.mark.parametrize("buffered", [True, False])
-@pytest.mark.parametrize("args", [["studies"], ["--version"], ["solve", "random-energy", "--n", "64", "--beta", "1"]])
+SOLVED = ["solve", "random-energy", "--n", "64", "--beta", "1"]
+
+
+@pytest.mark.parametrize(
+    ("args", "buffered"),
+    [
+        (["studies"], True),
+        pytest.param(["studies"], False, marks=pytest.mark.slow),
+        (["--version"], True),
+        (["--version"], False),
+        pytest.param(SOLVED, True, marks=pytest.mark.slow),
+        (SOLVED, False),
+    ],
+)
 def test_a_full_disk_behind_stdout_is_one_line(buffered, args):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     environment |= {} if buffered else {"PYTHONUNBUFFERED": "1"}

@@ -104,7 +104,7 @@ def test_the_promised_keys_are_there_and_hold_what_measure_gives():
 
 @pytest.mark.parametrize(("a", "b"), [(0.0, 1.0), (1.0, 0.5)])
 def test_a_simplex_has_the_closed_forms(a, b):
-    n, d, rho, gamma = 24, 30, 0.3, 1.2
+    n, d, rho, gamma = 16, 20, 0.3, 1.2
     weights = ["--identity-weight", a, "--attention-weight", b]
     report = found("--tokens", "simplex", "--n", n, "--d", d, "--rho", rho, "--gamma", gamma, *weights)
     where, mixing = (gamma, rho, np.log(n)), {"identity_weight": a, "attention_weight": b}

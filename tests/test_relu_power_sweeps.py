@@ -212,7 +212,10 @@ def agrees(found):
     assert shown["verdict"] in ("agrees", "within theory error")
 
 
-@pytest.mark.parametrize(("d", "rho", "draws"), [(64, 0.1, 12), (256, 0.3, 8), (256, 0.6, 8)])
+@pytest.mark.parametrize(
+    ("d", "rho", "draws"),
+    [(256, 0.3, 8), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((64, 0.1, 12), (256, 0.6, 8)))],
+)
 def test_critical_p_is_as_predicted(d, rho, draws):
     agrees(located(256, d, rho, draws))
 

@@ -184,7 +184,10 @@ def test_the_predictor_against_a_long_simulation(n, d, rho, simulated, quoted):
     assert abs(mean - found) < 0.02 * found
 
 
-@pytest.mark.parametrize(("n", "d", "rho"), [(256, 16, 0.3), (256, 64, 0.1), (256, 256, 0.6)])
+@pytest.mark.parametrize(
+    ("n", "d", "rho"),
+    [(256, 16, 0.3), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((256, 64, 0.1), (256, 256, 0.6)))],
+)
 def test_the_predictor_against_simulation(n, d, rho):
     found = theory.critical_p(rho, math.log(n), d)
     mean, error = simulate(n, d, rho, draws=40)
@@ -196,7 +199,14 @@ def test_the_predictor_against_simulation(n, d, rho):
     assert weights.mean() == pytest.approx(theory.self_weight(p, rho, math.log(n), d), abs=0.06)
 
 
-@pytest.mark.parametrize(("n", "d", "rho"), [(1024, 64, 0.3), (256, 16, 0.6), (100, 6, 0.4), (50, 3, 0.2)])
+@pytest.mark.parametrize(
+    ("n", "d", "rho"),
+    [
+        (1024, 64, 0.3),
+        (50, 3, 0.2),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((256, 16, 0.6), (100, 6, 0.4))),
+    ],
+)
 def test_the_predictor_against_another_quadrature(n, d, rho):
     found = theory.critical_p(rho, math.log(n), d)
     plain = plain_quadrature(n, d, rho, keys=128, rows=48, angles=800, guess=found)
