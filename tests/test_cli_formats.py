@@ -3,8 +3,6 @@
 import json
 import math
 
-import jax
-import jax.numpy as jnp
 import pytest
 from click.testing import CliRunner
 
@@ -63,9 +61,6 @@ def test_a_format_that_a_backend_does_not_compute_is_null():
     assert found["first_zero"]["attention"]["e4m3fn"] is None
     notes = {one["operation"]: one["note"] for one in found["measurements"]}
     assert "not computed" in notes["attention"]
-    # whether a row's maximum starts from NaN in a format without infinity differs between processors
-    spoilt = bool(jnp.isnan(jax.nn.softmax(jnp.zeros(4, jnp.float8_e4m3fn)).astype(jnp.float32)).any())
-    assert ("NaN" in notes["softmax"]) == spoilt
 
 
 def test_the_table_for_people():
