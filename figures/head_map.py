@@ -1,8 +1,5 @@
 """Every head of a trained model by layer: its operating point at the longest length, key 0 kept and dropped."""
 
-import json
-from typing import Any
-
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
@@ -13,7 +10,6 @@ from critattn import plotting
 
 DATA = "inspection"
 TITLE = "Operating points of the heads of a trained model"
-NAME = "critical_multiplier"
 REACH = 2.0
 TICKS = (-2, -1, 0, 1, 2)
 PANELS = {"kept": "all keys", "dropped": "without key 0"}
@@ -48,12 +44,9 @@ def draw(data: xarray.Dataset) -> Figure:
 
 
 def operating_points(data: xarray.Dataset, sink: str) -> np.ndarray:
-    """1/t_c at the longest length, (layers, heads): of the mean of t_c over windows and texts; NaN without one."""
-    codes = {"kept": 0, "dropped": 1}
-    t_c = data[NAME].isel(n=-1, sink=codes[sink]).transpose("layer", "head", "text", "window")
-    found = np.where(np.isfinite(t_c.values), t_c.values, np.nan)
-    mean = np.ma.filled(np.ma.masked_invalid(found).mean(axis=(2, 3)), np.nan)
-    return 1 / mean
+    """1/t_c at the longest length, (layers, heads): the mean over windows and texts; NaN without one."""
+    shown = data["operating_point"].isel(n=-1, sink=list(PANELS).index(sink))
+    return shown.mean(["text", "window"]).transpose("layer", "head").values
 
 
 def _finish(panel: Axes, data: xarray.Dataset, rows: int, columns: int) -> None:
@@ -61,20 +54,18 @@ def _finish(panel: Axes, data: xarray.Dataset, rows: int, columns: int) -> None:
         step = max(1, -(-count // 6))
         places = np.arange(0, count, step)
         axis.set_ticks(places, [f"{data[name].values[place]:.0f}" for place in places])
-    panel.set_xlabel("head")
+    panel.set_xlabel("head $h$")
 
 
 def caption(data: xarray.Dataset) -> str:
     """The caption."""
-    spec: dict[str, Any] = json.loads(data.attrs["spec"])
-    texts = ", ".join(str(name) for name in data["text"].values)
     shares = {sink: float(np.mean(operating_points(data, sink) > 1)) for sink in PANELS}
     return (
-        f"Heads of {spec['model']} at n = {data['n'].values[-1]:.0f} keys: the operating point 1/t_c, where t_c is the "
-        "factor on all logits of a row at which half of its weight is on one key (docs/theory.md (16.1)), median over "
-        f"{spec['rows']} query rows at the end of a window, mean over {data.sizes['window']} windows of each of the "
-        f"texts {texts}. (a) With all keys, (b) with key 0, where many heads park their weight, left out. White: "
-        "critical. Orange, above 1: the typical row has more than half of its weight on one key "
+        f"{plotting.reading_sentence(data)} Shown: the operating point 1/t_c at n = {data['n'].values[-1]:.0f} keys, "
+        "where t_c is the factor on all logits of a row at which half of its weight is on one key (docs/theory.md "
+        "(16.1)). (a) With all keys, (b) with key 0, where many heads park their weight, left out. White: critical. "
+        "Orange, above 1: the typical row has more than half of its weight on one key "
         f"({shares['kept']:.0%} of the heads in (a), {shares['dropped']:.0%} in (b)); violet, below 1: its weight is "
-        "spread. Colours end at a factor of 4; heads without a t_c are left blank."
+        "spread. Colours end at a factor of 4; heads without a t_c are left blank. "
+        f"{plotting.command_sentence(data)}"
     )

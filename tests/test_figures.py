@@ -122,7 +122,7 @@ def test_the_figures_that_the_package_promises():
     normalisers = {"family", "relu_power_weights", "scaling_laws", "softplus_entropy"}
     number_formats = {"blind_heads", "blind_matrix", "format_thresholds", "position_rounding"}
     assert studies.split() == OF_STUDIES
-    assert OF_MODELS == ["heads_plane", "layer_profile", "perplexity_scale", "predicted_multipliers"]
+    assert OF_MODELS == ["head_map", "heads_plane", "layer_profile", "perplexity_scale", "predicted_multipliers"]
     assert set(OF_TABLES) == normalisers | number_formats
 
 
@@ -249,6 +249,7 @@ def test_captions_of_models_say_what_was_read_and_how(inspected, name):
     assert "texts topics and licence, 1 window of each" in caption
     assert "8 " in caption
     assert "docs/theory.md (16.1)" in caption
+    assert "smollm2 (tiny, llama)" in caption
     command = caption.partition("Data: ")[2]
     assert command.startswith("critattn inspect smollm2 --length 16,48 --windows 1 --rows 8 ")
     assert "--text topics --text licence" in command
@@ -261,6 +262,13 @@ def test_thick_lines_are_percentiles_of_the_heads(figure_of, inspected):
         for q, line in zip((5, 50, 95), panel.get_lines()[:3], strict=True):
             expected = [np.percentile(point.sel(n=n).isel(sink=sink), q) for n in (16, 48)]
             np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-12)
+
+
+def test_the_map_shows_means_of_operating_points(figure_of, inspected):
+    point = inspected["inspection"]["operating_point"].mean(["window", "text"]).isel(n=-1)
+    for sink, panel in enumerate(panels(figure_of("head_map"))[:2]):
+        (image,) = panel.get_images()
+        np.testing.assert_allclose(2.0 ** image.get_array(), point.isel(sink=sink).values, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", OF_MODELS)

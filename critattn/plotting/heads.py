@@ -23,7 +23,7 @@ def model_phrase(data: xarray.Dataset) -> str:
     """The model by the name of its store and that of its weights, as `smollm2 (SmolLM2-135M-Instruct.Q4_1, llama)`."""
     spec = spec_of(data)
     weights, short = spec.get("model", "a model"), _short(data)
-    facts = [name for name in (weights if short != weights else "", spec.get("family", "")) if name]
+    facts = [name for name in (weights if short != weights else "", spec.get("config", {}).get("family", "")) if name]
     return f"{short} ({', '.join(facts)})" if facts else short
 
 
