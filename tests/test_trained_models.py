@@ -429,15 +429,17 @@ def test_heads_of_antiberty():
 
 
 INSPECT = """
-import json, resource, sys
+import json, pathlib, re, resource, sys
 from critattn.models import texts
 from critattn.models.inspection import Plan, inspect
 from critattn.models.opening import opened
 
 model, encoder = opened("smollm2")
 inspect(model, encoder, texts.texts(["topics"]), Plan((1024,), windows=1, probes=4), store=sys.argv[1])
-used = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps({"bytes": 1024 * used.ru_maxrss, "seconds": used.ru_utime + used.ru_stime}))
+used, status = resource.getrusage(resource.RUSAGE_SELF), pathlib.Path("/proc/self/status")
+# ru_maxrss remembers the process that started this one
+peak = re.findall(r"VmHWM:\\s+(\\d+) kB", status.read_text()) if status.exists() else [used.ru_maxrss]
+print(json.dumps({"bytes": 1024 * int(peak[0]), "seconds": used.ru_utime + used.ru_stime}))
 """
 
 
