@@ -35,7 +35,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Types: pyright, with Node from a wheel so that nothing is downloaded at run time."""
-    session.install("-e", ".[cluster,training]", "pyright[nodejs]>=1.1.390")
+    session.install("-e", ".[cluster,models,training]", "pyright[nodejs]>=1.1.390")
     session.run("pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 
 

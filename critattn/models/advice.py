@@ -92,7 +92,7 @@ def advise(
     gaps: ArrayLike | None = None,
     present: str = "",
 ) -> Advice:
-    """Recommend a scaling law from the critical multipliers of the heads of a model.
+    """Recommend a scaling law from the critical multipliers of the heads of a model; none where no head has them.
 
     Args:
         critical: (..., texts, lengths) t_c of each head with the logits as they are; leading axes are heads.
@@ -105,25 +105,22 @@ def advise(
         gaps: gaps max - logit at the longest measured rows, of any shape, in nats, for the number formats.
         present: name of the law that the logits already have, for the sentences.
 
-    Returns:
-        the advice; with law None and the reason where no head has t_c at every length.
-
     Raises:
         DomainError: for shapes that do not match, fewer than 2 lengths, or lengths that are not 2 <= L < target.
     """
     heads, usable = _heads(critical)
     if not 2 <= train_length < target_length < math.inf:
         raise DomainError.of("train_length, target_length", (train_length, target_length), "2 <= train < target")
-    ends, counts = (float(train_length), float(target_length)), (len(usable), heads - len(usable))
+    ends, left_out = (float(train_length), float(target_length)), heads - len(usable)
     if not len(usable):
-        return _nothing(ends, counts[1])
+        return _nothing(ends, left_out)
     growth = grow(typical_curve(usable), lengths, quantity="t_c of the typical head", level=level)
     wanted = _wanted(growth, ends)
     laws = candidates(wanted, causal=causal, dim=dim)
-    interval = None if wanted.low is None or wanted.high is None else (float(wanted.low[-1]), float(wanted.high[-1]))
+    interval = wanted.at_target
     unchanged = None if interval is None else interval[0] <= 1 <= interval[1]
-    chosen = next(one for one in laws if one.law == "constant") if unchanged else laws[0]
-    shares = _shares(usable, lengths, level)
+    chosen = next(one for one in laws if one.law == "constant" or not unchanged)
+    growing, falling = _shares(usable, lengths, level)
     made = Advice(
         law=chosen.law,
         parameters=chosen.parameters,
@@ -133,10 +130,10 @@ def advise(
         train_length=ends[0],
         target_length=ends[1],
         no_change=unchanged,
-        growing=shares[0],
-        falling=shares[1],
-        heads=counts[0],
-        left_out=counts[1],
+        growing=growing,
+        falling=falling,
+        heads=len(usable),
+        left_out=left_out,
         growth=growth,
         candidates=laws,
         formats=format_effects(chosen.factor, gaps),

@@ -64,6 +64,11 @@ class Wanted(NamedTuple):
     low: np.ndarray | None
     high: np.ndarray | None
 
+    @property
+    def at_target(self) -> tuple[float, float] | None:
+        """The interval at the target length; None for a single text."""
+        return None if self.low is None or self.high is None else (float(self.low[-1]), float(self.high[-1]))
+
 
 class _Offer(NamedTuple):
     law: str
