@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
-# the first two measure layers of a thousand tokens, ten seconds each
-LONG = ("01_phase_transition", "02_normalisers")
+# ten seconds each: layers of a thousand tokens, a trained model
+LONG = ("01_phase_transition", "02_normalisers", "05_trained_heads")
 ALL = [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else []) for path in NOTEBOOKS]
 
 
