@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import critattn
 from critattn import rooms, sweeps
-from critattn.cli import inspections, main, report
+from critattn.cli import inspections, main, report, trainings
 from critattn.cli import reproduce as module
 from critattn.errors import StoreError
 from critattn.sweeps import evaluation
@@ -48,8 +48,12 @@ def small(tmp_path_factory):
     (root / "simulations").mkdir()
     (root / "figures").symlink_to(rooms.folder("figures"))
     for name in rooms.names("simulations"):
-        text = rooms.path("simulations", name).read_text(encoding="utf-8").partition("[quick]")[0]
-        (root / "simulations" / f"{name}.toml").write_text(f"{text}\n[quick]\n{QUICK[name]}", encoding="utf-8")
+        text = rooms.path("simulations", name).read_text(encoding="utf-8")
+        if name in QUICK:
+            text = f"{text.partition('[quick]')[0]}\n[quick]\n{QUICK[name]}"
+        else:
+            assert 'kind = "training"' in text
+        (root / "simulations" / f"{name}.toml").write_text(text, encoding="utf-8")
     return root
 
 
@@ -105,8 +109,14 @@ def files(folder):
 
 
 def drawn():
-    """Names of the figures that need no inspection of a trained model."""
-    return [name for name in rooms.names("figures") if rooms.load("figures", name).DATA not in inspections.KINDS]
+    """Names of the figures that need no inspection of a trained model, and no training that is not recorded."""
+    data = {name: rooms.load("figures", name).DATA for name in rooms.names("figures")}
+    return [
+        name
+        for name, source in data.items()
+        if source not in inspections.KINDS
+        and not (source.startswith(trainings.PREFIX) and isinstance(trainings.dataset(source), str))
+    ]
 
 
 def no_scraps(folder):

@@ -4,12 +4,14 @@ import json
 import numpy as np
 import pytest
 import tiny_models
+import tiny_training
 from click.testing import CliRunner
 from matplotlib.text import Text
 
 from critattn import plotting, rooms, tables
-from critattn.cli import inspections, main, reproduce
+from critattn.cli import inspections, main, reproduce, trainings
 from critattn.cli.common import Settings
+from critattn.errors import SpecError
 from critattn.models import inspection
 from critattn.models.agreement import validation
 from critattn.models.opening import opened
@@ -17,6 +19,8 @@ from critattn.models.scale_runs import ScalePlan, run_scale, scale_sweep
 from critattn.models.texts import texts as texts_of
 from critattn.sweeps import Axes, SweepSpec, load_study, run_sweep, store_path
 from critattn.theory import simplex
+from critattn.training import collected, corpus, experiments, presets, ranking, records
+from critattn.training.published import PUBLISHED
 
 NAMES = rooms.names("figures")
 SMALL = {
@@ -33,7 +37,8 @@ SMALL = {
 SOURCES = {name: rooms.load("figures", name).DATA for name in NAMES}
 OF_TABLES = [name for name in NAMES if tables.named(SOURCES[name]) is not None]
 OF_MODELS = [name for name in NAMES if SOURCES[name] in inspections.KINDS]
-OF_STUDIES = [name for name in NAMES if name not in (*OF_TABLES, *OF_MODELS)]
+OF_TRAINING = [name for name in NAMES if SOURCES[name].startswith(trainings.PREFIX)]
+OF_STUDIES = [name for name in NAMES if name not in (*OF_TABLES, *OF_MODELS, *OF_TRAINING)]
 # measured where the figure is drawn
 MEASURED = ("format_thresholds",)
 # transitions in p, for which the width in gamma is not
@@ -41,6 +46,14 @@ IN_P = ("critical_p",)
 # in fast tests the figures of tables, whose data take a second at most, and those of a tiny trained model
 SOME = [name if name not in OF_STUDIES else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 PLAN = inspection.Plan((16, 48), windows=1, rows=8, probes=2)
+TRAINED = """
+kind = "training"
+title = "Three attentions"
+measures = ["loss", "passkey"]
+preset = "small"
+seeds = [0, 1]
+variants = ["softmax-rope", "lssa", "sigmoid"]
+"""
 SCALES = ScalePlan((16, 48), windows=1, rows=8, factors=(0.5, 1.0, 2.0))
 
 
@@ -80,11 +93,30 @@ def inspected(model_store):
     return {source: inspections.dataset(source, store=str(model_store))[1] for source in inspections.KINDS}
 
 
+@pytest.fixture(scope="module")
+def trained_store(tmp_path_factory):
+    """A store and a study of three attentions, trained for some steps at two seeds."""
+    root = tmp_path_factory.mktemp("trained")
+    (root / "three.toml").write_text(TRAINED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(presets.PRESETS, "small", tiny_training.PROMPTS)
+        wanted = experiments.experiment(str(root / "three.toml"))
+        assert records.perform_all(wanted.runs(root / "training"), corpus.load(), command="here") == []
+        yield root
+
+
+@pytest.fixture(scope="module")
+def trained(trained_store):
+    return trainings.dataset("training:x", name=str(trained_store / "three.toml"), store=str(trained_store))[1]
+
+
 @pytest.fixture
 def data_of(request, closed_forms):
     """Maps a figure to its data; studies and models run only where one is asked for."""
 
     def find(name):
+        if name in OF_TRAINING:
+            return request.getfixturevalue("trained")
         if name in OF_MODELS:
             return request.getfixturevalue("inspected")[SOURCES[name]]
         table = tables.named(SOURCES[name])
@@ -124,12 +156,14 @@ def test_the_figures_that_the_package_promises():
     assert studies.split() == OF_STUDIES
     assert OF_MODELS == ["head_map", "heads_plane", "layer_profile", "perplexity_scale", "predicted_multipliers"]
     assert set(OF_TABLES) == normalisers | number_formats
+    assert OF_TRAINING == ["loss_against_length", "ranking", "retrieval_against_distance"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_has_data_and_a_title(name):
     table = tables.named(SOURCES[name])
-    assert table in tables.names() if table else name in OF_MODELS or study_of(name) in rooms.names("simulations")
+    study = study_of(name).removeprefix(trainings.PREFIX)
+    assert table in tables.names() if table else name in OF_MODELS or study in rooms.names("simulations")
     assert rooms.load("figures", name).TITLE
 
 
@@ -306,6 +340,57 @@ def test_curves_of_perplexity_are_exponentials_of_mean_losses(figure_of, inspect
     assert len(drawn) == len(scale_sweep(data).best)
 
 
+@pytest.mark.parametrize("name", OF_TRAINING)
+def test_captions_of_trainings_say_what_was_trained_and_how(trained, name):
+    caption = rooms.load("figures", name).caption(trained)
+    assert caption.endswith("Data: critattn extrapolate three, preset small.")
+    assert "1 layer, width 16 and 2 heads, trained at T = 96 bytes for 10 steps of 2 sequences, 50% of them" in caption
+    assert "seeds 0, 1" in caption
+    lost = trained.isel(seed=[0]).assign_attrs(units_missing=1)
+    assert "One run each, seed 0" in rooms.load("figures", name).caption(lost)
+    assert "1 of 6 runs are not there" in rooms.load("figures", name).caption(lost)
+
+
+def test_curves_of_loss_are_means_of_the_records(figure_of, trained, trained_store):
+    folder = trained_store / "training" / "small"
+    for panel, key in zip(panels(figure_of("loss_against_length")), ("window", "last"), strict=True):
+        lines = [line for line in panel.get_lines() if len(line.get_xdata()) == 5]
+        assert [line.get_label() for line in lines] == ["softmax-rope", "lssa", "sigmoid"]
+        for line in lines:
+            both = [json.loads((folder / f"{line.get_label()}-seed{seed}.json").read_text()) for seed in (0, 1)]
+            wanted = np.mean([[one[key] for one in record["losses"]] for record in both], axis=0)
+            np.testing.assert_allclose(line.get_ydata(), wanted, rtol=1e-12)
+            np.testing.assert_array_equal(line.get_xdata(), 96 * 2 ** np.arange(5))
+
+
+def test_retrieval_is_drawn_at_the_distances_of_the_records(figure_of, trained, trained_store):
+    record = json.loads((trained_store / "training" / "small" / "lssa-seed0.json").read_text())
+    for panel, kind in zip(panels(figure_of("retrieval_against_distance")), ("passkey", "needle"), strict=True):
+        measured = [one["distance"] for one in record["retrieval"] if one["kind"] == kind]
+        line = next(line for line in panel.get_lines() if line.get_label() == "lssa")
+        there = np.asarray(line.get_xdata())[np.isfinite(line.get_ydata())]
+        np.testing.assert_array_equal(there, measured)
+
+
+def test_points_of_the_ranking_are_published_and_found_here(figure_of, trained):
+    column = next(one for one in PUBLISHED if one.key == "loss-8T")
+    place = [one.published.key for one in ranking.rankings(trained)].index("loss-8T")
+    points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in panels(figure_of("ranking"))[place].get_lines()]
+    names = ["softmax-rope", "lssa", "sigmoid"]
+    here = [collected.over_seeds(trained["loss"].sel(variant=name, multiple=8).values).value for name in names]
+    assert points == [(column.values[name], pytest.approx(value)) for name, value in zip(names, here, strict=True)]
+
+
+@pytest.mark.parametrize("name", OF_TRAINING)
+def test_one_run_without_prompts_is_drawn_or_refused(trained, name):
+    data, module = trained.isel(seed=[0], variant=[0], distance=[]), rooms.load("figures", name)
+    if name == "loss_against_length":
+        assert texts(module.draw(data))
+    else:
+        with pytest.raises(SpecError, match="no retrieval was measured|no published column has two"):
+            module.draw(data)
+
+
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     monkeypatch.setenv("CRITATTN_STORE", str(tmp_path / "runs"))
@@ -362,6 +447,21 @@ def test_command_draws_an_inspection_by_its_name(command, model_store, tmp_path)
         assert done.stderr.count("\n") == 1
 
 
+def test_command_draws_a_training_study_by_its_name(command, trained_store, tmp_path):
+    study = str(trained_store / "three.toml")
+    how = ("--experiment", study, "--store", str(trained_store), "--format", "svg", "--json")
+    done = command("loss_against_length", *how)
+    assert done.exit_code == 0, done.output
+    (figure,) = json.loads(done.stdout)["figures"]
+    assert figure["data"] == "training:length_extrapolation"
+    text = (tmp_path / "figures_out" / "loss_against_length.md").read_text("utf-8")
+    assert f"made by: critattn figures loss_against_length --experiment {study} --full\n" in text
+    nothing = command("ranking", "--experiment", "scaling_laws", "--quick")
+    assert nothing.exit_code == 2
+    assert "train with: critattn extrapolate scaling_laws --quick" in nothing.stderr
+    assert nothing.stderr.count("\n") == 1
+
+
 def test_the_main_job_takes_an_inspection_that_is_there(model_store, tmp_path):
     there, nothing = (reproduce._Run(Settings(), True, str(root), "out") for root in (model_store, tmp_path))
     for source in inspections.KINDS:
@@ -411,7 +511,9 @@ def test_without_names_what_is_there_is_drawn_and_what_is_not_is_named(command, 
     done = command("--format", "svg", "--json")
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
-    assert [figure["name"] for figure in payload["figures"]] == sorted(["collapse", "order_parameters", *OF_TABLES])
+    there = [name for name in OF_TRAINING if not isinstance(trainings.dataset(SOURCES[name]), str)]
+    wanted = sorted(["collapse", "order_parameters", *OF_TABLES, *there])
+    assert [figure["name"] for figure in payload["figures"]] == wanted
     assert "depth" in payload["missing"]
     assert "critattn sweep depth" in done.stderr
 
@@ -454,7 +556,8 @@ def test_an_empty_store_still_gives_the_figures_of_closed_forms(command):
     done = command("--format", "svg", "--json")
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
-    assert [figure["name"] for figure in payload["figures"]] == OF_TABLES
-    assert payload["missing"] == sorted([*OF_STUDIES, *OF_MODELS])
+    assert {figure["name"] for figure in payload["figures"]} == {*OF_TABLES, *(set(NAMES) - {*payload["missing"]})}
+    there = [name for name in OF_TRAINING if not isinstance(trainings.dataset(SOURCES[name]), str)]
+    assert payload["missing"] == sorted({*OF_STUDIES, *OF_MODELS, *OF_TRAINING} - {*there})
     assert "critattn sweep depth" in done.stderr
     assert "critattn inspect smollm2" in done.stderr

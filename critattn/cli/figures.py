@@ -19,8 +19,9 @@ DEFAULT_OUT = "figures_out"
 @click.option("--out", default=DEFAULT_OUT, show_default=True, help="Folder for the files.")
 @click.option("--format", "formats", default="png,svg,pdf", show_default=True, help="Of png, svg, pdf.")
 @click.option("--quick/--full", "quick", default=None, help="Which data.  [default: full, else quick]")
-@click.option("--run", is_flag=True, help="Run the studies whose data are missing (the quick ones without --full).")
+@click.option("--run", is_flag=True, help="Run the sweeps whose data are missing (the quick ones without --full).")
 @click.option("--inspection", help="Trained models: the store of an inspection.  [default: inspect-smollm2]")
+@click.option("--experiment", help="Training: another study than the figure's own.")
 @click.option("--store", help="Folder of the stores.  [default: $CRITATTN_STORE or ./runs]")
 @click.pass_obj
 def command(
@@ -32,16 +33,20 @@ def command(
     quick: bool | None,
     run: bool,
     inspection: str | None,
+    experiment: str | None,
     store: str | None,
 ) -> None:
     """Draw figures from the data in the store; all of them without a NAME.
 
     Figures of closed forms need no store: their data are made on the spot. Those of trained models show the results of
-    critattn inspect. Each figure comes with its caption (.md), which says where the data come from.
+    critattn inspect, those of training studies the results of critattn extrapolate. Each figure comes with its caption
+    (.md), which says where the data come from.
 
     Example: critattn figures angle_ratio --format pdf
 
     Example: critattn figures heads_plane --inspection inspect-minilm
+
+    Example: critattn figures ranking --experiment alibi_mitigations
 
     Example: critattn figures --run --out figures_out
     """
@@ -51,7 +56,7 @@ def command(
     kinds = parse_formats(formats)
     writable(Path(out))
     modules = {name: rooms.load("figures", name) for name in names or rooms.names("figures")}
-    where = _Where(settings, quick, run, inspection, store)
+    where = _Where(settings, quick, run, inspection, experiment, store)
     found = {name: where.data(module.DATA) for name, module in modules.items()}
     lacking = {name: text for name, text in found.items() if isinstance(text, str)}
     if lacking and (names or len(lacking) == len(modules)):
@@ -99,10 +104,12 @@ def draw(name: str, data: Any, out: str | Path, *, formats: tuple[str, ...], com
 def _choice(source: str, label: str) -> str:
     """The option that chooses the data of this label; none for a table."""
     from critattn import tables
-    from critattn.cli import inspections
+    from critattn.cli import inspections, trainings
 
     if tables.named(source) is not None:
         return ""
+    if source.startswith(trainings.PREFIX):
+        return trainings.option(source, label)
     if source in inspections.KINDS:
         name = label.removesuffix(inspections.KINDS[source])
         return "" if name == inspections.DEFAULT else f" --inspection {shlex.quote(name)}"
@@ -117,18 +124,21 @@ class _Where:
     quick: bool | None
     run: bool
     inspection: str | None
+    experiment: str | None
     store: str | None
 
     def data(self, source: str) -> Any:
         """(label of the data, dataset) of what a figure asks for, or a sentence that says how to make it."""
         from critattn import tables
-        from critattn.cli import inspections
+        from critattn.cli import inspections, trainings
 
         name = tables.named(source)
         if name is not None:
             return source, tables.make(name)
         if source in inspections.KINDS:
             return inspections.dataset(source, name=self.inspection, store=self.store)
+        if source.startswith(trainings.PREFIX):
+            return trainings.dataset(source, name=self.experiment, quick=self.quick, store=self.store)
         return self.of_study(source.removeprefix("study:"))
 
     def of_study(self, study: str) -> Any:

@@ -118,7 +118,6 @@ class _Run:
     def figures(self, data: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         """Draw every figure; each record has its name, title, caption and files relative to the report."""
         from critattn import plotting, rooms
-        from critattn.cli import inspections
 
         made = []
         lacking: dict[str, list[str]] = {}
@@ -129,8 +128,7 @@ class _Run:
                 lacking.setdefault(dataset, []).append(name)
                 continue
             caption = figure.caption(dataset)
-            own = self.command if figure.DATA not in inspections.KINDS else f"critattn figures {name}"
-            provenance = plotting.provenance(own, dataset)
+            provenance = plotting.provenance(self._command_of(name, figure.DATA), dataset)
             base = folder / "figures" / name
             files = plotting.save(
                 figure.draw(dataset), base, caption=caption, provenance=provenance, title=figure.TITLE
@@ -141,17 +139,27 @@ class _Run:
         self.say(f"{len(made)} figures")
         return made
 
+    def _command_of(self, name: str, source: str) -> str:
+        """The command that draws a figure again."""
+        from critattn.cli import inspections, trainings
+
+        apart = source in inspections.KINDS or source.startswith(trainings.PREFIX)
+        return f"critattn figures {name}" if apart else self.command
+
     def dataset(self, source: str, data: dict[str, Any]) -> Any:
-        """What a figure shows; for an inspection of a trained model that is not there, a sentence how to make it."""
+        """What a figure shows; for a trained model that is not there, a sentence how to make it."""
         from critattn import tables
-        from critattn.cli import inspections
+        from critattn.cli import inspections, trainings
 
         table = tables.named(source)
         if table is not None:
             return tables.make(table)
-        if source not in inspections.KINDS:
+        if source in inspections.KINDS:
+            found = inspections.dataset(source, store=self.store)
+        elif source.startswith(trainings.PREFIX):
+            found = trainings.dataset(source, store=self.store)
+        else:
             return data[source.removeprefix("study:")]
-        found = inspections.dataset(source, store=self.store)
         return found if isinstance(found, str) else found[1]
 
     def real_tokens(self) -> dict[str, Any] | None:

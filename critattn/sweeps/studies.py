@@ -39,8 +39,10 @@ class Study:
         """The sweep that it asks for.
 
         Raises:
-            SpecError: where the file is wrong, with its name.
+            SpecError: where the file is wrong, with its name, and for a study that trains models.
         """
+        if self.kind == "training":
+            raise SpecError(f"study {self.name!r}: trains models; run it with: critattn extrapolate {self.name}")
         try:
             return SweepSpec.from_table(self.table, quick=quick)
         except SpecError as error:

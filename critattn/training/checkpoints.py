@@ -69,6 +69,32 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, header
 
 
+def check(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse the checkpoint of another configuration; none is none.
+
+    Raises:
+        StoreError: where it cannot be read, or is of another configuration, with what differs.
+    """
+    if not path.exists():
+        return
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(file[HEADER].tobytes())
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise StoreError(f"{str(path)!r}: cannot be read: {error}") from error
+    _refuse_another(path, header, config)
+
+
+def _refuse_another(path: Path, header: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    changed = differences(header.get("config"), json.loads(canonical_json(config)))
+    if changed or header.get("format") != FORMAT:
+        listed = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changed[:6])
+        raise StoreError(
+            f"checkpoint {str(path)!r}: is of another configuration: {listed or 'its format'}; "
+            "choose another folder, or delete it"
+        )
+
+
 def save(path: Path, state: State, config: Mapping[str, Any]) -> None:
     """Write the state of a run.
 
@@ -96,13 +122,7 @@ def load(path: Path, like: Any, config: Mapping[str, Any]) -> State | None:
     if not path.exists():
         return None
     arrays, header = read_arrays(path)
-    changed = differences(header["config"], json.loads(canonical_json(config)))
-    if changed or header.get("format") != FORMAT:
-        listed = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changed[:6])
-        raise StoreError(
-            f"checkpoint {str(path)!r}: is of another configuration: {listed or 'its format'}; "
-            "choose another folder, or delete it"
-        )
+    _refuse_another(path, header, config)
     treedef = jax.tree_util.tree_structure(like)
     leaves = [jax.numpy.asarray(arrays[f"leaf-{index}"]) for index in range(treedef.num_leaves)]
     curves = {name.removeprefix("curve-"): values for name, values in arrays.items() if name.startswith("curve-")}

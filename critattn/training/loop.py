@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from critattn.errors import CritattnError, DomainError
+from critattn.interrupts import patience
 from critattn.protocols import Array, precision
 from critattn.training import checkpoints
 from critattn.training.batches import batch
@@ -162,8 +163,11 @@ def train(
         progress: called every ten steps.
         checkpoint_seconds: at most this long between two checkpoints, and ten steps.
 
+    The first Ctrl-C lets the ten steps in hand be finished and kept.
+
     Raises:
         Diverged: where the loss is not finite, or beyond that of a uniform guess; the checkpoint stays as it was.
+        KeyboardInterrupt: after a Ctrl-C, once the checkpoint is written.
         StoreError: where the checkpoint cannot be read or written, or is of another configuration.
     """
     with precision("float32"):
@@ -173,11 +177,15 @@ def train(
         run = _Run(preset, corpus, seed, compiled_step(preset))
         state = state if kept is None else kept
         saved = time.monotonic()
-        while state.step < preset.steps:
-            state = run.some_steps(state, progress)
-            if checkpoint is not None and (time.monotonic() - saved > checkpoint_seconds or state.step == preset.steps):
-                checkpoints.save(checkpoint, state, made)
-                saved = time.monotonic()
+        with patience() as stopped:
+            while state.step < preset.steps:
+                state = run.some_steps(state, progress)
+                due = time.monotonic() - saved > checkpoint_seconds
+                if checkpoint is not None and (due or stopped.is_set() or state.step == preset.steps):
+                    checkpoints.save(checkpoint, state, made)
+                    saved = time.monotonic()
+                if stopped.is_set():
+                    raise KeyboardInterrupt
     return Trained(state.trainable[0], state.curves, state.seconds)
 
 

@@ -75,6 +75,17 @@ class Preset:
         """Every field, JSON-ready."""
         return dataclasses.asdict(self)
 
+    def with_steps(self, steps: int) -> "Preset":
+        """The same with another number of steps under a name of its own; the warm-up keeps its share of them.
+
+        Raises:
+            DomainError: below 1.
+        """
+        if steps == self.steps:
+            return self
+        warmup = self.warmup * steps // self.steps
+        return dataclasses.replace(self, name=f"{self.name}-{steps}steps", steps=steps, warmup=warmup)
+
     @property
     def prompts(self) -> int:
         """Retrieval prompts in a batch; they are its last sequences."""

@@ -1,6 +1,7 @@
 """What distinguishes one trained model from another: positions, scores, scaling law, bias and normaliser, as data."""
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -190,11 +191,13 @@ def named(name: str) -> Variant:
     """The variant of that name.
 
     Raises:
-        SpecError: for an unknown name.
+        SpecError: for an unknown name, with the closest match.
     """
     if name in _NAMED:
         return _NAMED[name]
     known = every_variant()
     if name not in known:
-        raise SpecError(f"variant {name!r} is unknown; known: {', '.join(sorted(known))}")
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise SpecError(f"variant {name[:80]!r} is unknown; {hint}known: {', '.join(sorted(known))}")
     return known[name]

@@ -1,0 +1,192 @@
+"""`critattn extrapolate`: run a training study, and hold it beside the published tables."""
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from critattn.cli.common import Command, Settings, emit, lines
+from critattn.cli.extrapolate_tables import for_people, ranking_record
+from critattn.errors import SpecError, StoreError
+
+
+@click.command(cls=Command)
+@click.argument("study")
+@click.option("--quick", is_flag=True, help="The study's quick table: few variants, seconds to minutes each.")
+@click.option("--preset", help="Other sizes: smoke, small, small-text or paper.")
+@click.option("--seeds", help="Other seeds, such as 0,1,2.")
+@click.option("--variants", help="Only some of the study's variants, such as softmax-rope,lssa.")
+@click.option("--steps", type=click.IntRange(1), help="Optimiser steps in place of the preset's.")
+@click.option("--out", help="Folder of the runs.  [default: training in $CRITATTN_STORE or ./runs]")
+@click.option("--corpus", "text", help="Folder of *.py files to train on.  [default: this Python's library]")
+@click.option("--no-train", is_flag=True, help="Show what is there, and train nothing.")
+@click.option("--recorded", is_flag=True, help="Show the results that come with the package, and train nothing.")
+@click.pass_obj
+def command(settings: Settings, *, study: str, quick: bool, **options: Any) -> None:
+    """Train what is missing of a training study, and show loss and retrieval at and beyond the training length.
+
+    STUDY is a name of critattn studies whose kind is training, or a .toml file. Means over seeds with Student's 95 %
+    intervals, and the order of the variants here beside the published one. Stopped at any moment, it goes on.
+
+    Example: critattn extrapolate length_extrapolation --recorded
+
+    Example: critattn extrapolate passkey --quick
+
+    Example: critattn extrapolate alibi_mitigations --seeds 0,1 --variants softmax-alibi,alibi-log
+    """
+    if options["recorded"] and (options["out"] or options["text"] or options["steps"]):
+        raise click.UsageError("--recorded: takes no --out, --corpus or --steps; --no-train reads another folder")
+    asked = Asked(settings, study, quick, options)
+    wanted = asked.experiment()
+    diverged = [] if options["recorded"] or options["no_train"] else asked.train(wanted)
+    found = asked.payload(wanted, diverged)
+    emit(settings, found, lambda: lines(*for_people(found), _see(asked, found)))
+    if diverged:
+        named = ", ".join(f"{one['variant']} seed {one['seed']}" for one in diverged)
+        raise click.ClickException(f"{len(diverged)} of {found['runs']} runs diverged: {named}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for.
+
+    Attributes:
+        settings: the settings of this run.
+        study: name or file.
+        quick: with its quick table.
+        options: of the command.
+    """
+
+    settings: Settings
+    study: str
+    quick: bool
+    options: dict[str, Any]
+
+    @property
+    def command(self) -> str:
+        """What to type to do it, or to go on."""
+        given = {"--quick": self.quick or None}
+        keys = ("preset", "seeds", "variants", "steps", "out", "text", "no_train", "recorded")
+        names = {"text": "--corpus", "no_train": "--no-train"}
+        given |= {names.get(key, f"--{key}"): self.options[key] or None for key in keys}
+        given["--seed"] = self.settings.seed if "seed" in self.settings.given else None
+        parts = [(key,) if value is True else (key, str(value)) for key, value in given.items() if value is not None]
+        return shlex.join(["critattn", "extrapolate", self.study, *(word for part in parts for word in part)])
+
+    def experiment(self) -> Any:
+        """The study with what the options change.
+
+        Raises:
+            SpecError: for a study, preset, seed or variant that is not there.
+        """
+        from critattn.training.experiments import experiment
+        from critattn.training.presets import preset
+
+        options = self.options
+        wanted = experiment(self.study, quick=self.quick)
+        sizes = wanted.preset if options["preset"] is None else preset(options["preset"])
+        sizes = sizes if options["steps"] is None else sizes.with_steps(options["steps"])
+        variants = None if options["variants"] is None else _names(options["variants"])
+        return wanted.changed(preset=sizes, seeds=self._seeds(), variants=variants)
+
+    def _seeds(self) -> tuple[int, ...] | None:
+        if self.options["seeds"] is not None:
+            return _whole(self.options["seeds"])
+        return (self.settings.seed,) if "seed" in self.settings.given else None
+
+    @property
+    def folder(self) -> Any:
+        """Where the runs lie."""
+        from critattn.cli import trainings
+        from critattn.training.experiments import RECORDED
+
+        return RECORDED if self.options["recorded"] else trainings.root(self.options["out"])
+
+    def train(self, wanted: Any) -> list[dict[str, Any]]:
+        """Do the runs that are missing; those that diverged.
+
+        Raises:
+            StoreError: where files cannot be read or written, or are of another configuration.
+        """
+        from critattn.cli import trainings
+        from critattn.cli.report import writable
+
+        trainings.need()
+        from critattn.training import records
+
+        corpus, folder = trainings.corpus(self.options["text"]), self.folder
+        writable(folder)
+        runs = wanted.runs(folder)
+        absent = records.missing(runs, corpus)
+        self.settings.begin(self.command)
+        if len(absent) < len(runs) and not self.settings.quiet:
+            click.echo(f"{wanted.name}: {len(runs) - len(absent)} of {len(runs)} runs are there", err=True)
+        follow = trainings.Follow(self.settings, len(absent))
+        with follow.stack:
+            lost = records.perform_all(absent, corpus, progress=follow, command=self.command)
+        return [{"variant": run.variant.name, "seed": run.seed} for run in lost]
+
+    def payload(self, wanted: Any, diverged: list[dict[str, Any]]) -> dict[str, Any]:
+        """The stable keys.
+
+        Raises:
+            StoreError: where nothing is there.
+        """
+        from critattn.training import collected, results
+        from critattn.training.ranking import METHOD, rankings
+
+        found = collected.records(wanted, self.folder)
+        if not found and not diverged:
+            raise self._nothing(wanted)
+        data = collected.dataset(wanted, found)
+        there = {(one["config"]["variant"]["name"], one["config"]["seed"]) for one in found}
+        runs = [(run.variant.name, run.seed) for run in wanted.runs(self.folder)]
+        return {
+            "study": wanted.name,
+            "title": wanted.title,
+            "preset": wanted.preset.name,
+            "length": wanted.preset.shape.length,
+            "seeds": list(wanted.seeds),
+            "variants": [one.name for one in wanted.variants],
+            "measures": list(wanted.measures),
+            "runs": len(runs),
+            "missing": [{"variant": name, "seed": seed} for name, seed in runs if (name, seed) not in there],
+            "diverged": diverged,
+            "table": results.as_json(results.table(found)),
+            "ranking": [ranking_record(one) for one in rankings(data)],
+            "ranking_interval": METHOD,
+            "corpora": sorted({one["config"]["corpus"] for one in found}),
+            "folder": str(self.folder),
+            "command": self.command,
+        }
+
+    def _nothing(self, wanted: Any) -> Exception:
+        more = " --quick" if self.quick else ""
+        how = f"train with: critattn extrapolate {self.study}{more}"
+        if self.options["recorded"]:
+            return SpecError(
+                f"study {wanted.name!r}: no results of the preset {wanted.preset.name!r} come with this package; {how}"
+            )
+        return StoreError(f"study {wanted.name!r}: nothing is there in {str(self.folder)!r}; {how}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+
+
+def _whole(text: str) -> tuple[int, ...]:
+    parts = _names(text)
+    if not all(part.isdecimal() for part in parts):
+        raise click.UsageError(f"--seeds {text!r}: allowed: whole numbers, such as 0,1,2")
+    return tuple(int(part) for part in parts)
+
+
+def _see(asked: Asked, found: dict[str, Any]) -> str:
+    """The commands that draw it, where the figures find these results."""
+    usual = ("preset", "seeds", "variants", "steps", "out")
+    if any(asked.options[key] for key in usual) or asked.study.endswith(".toml") or found["missing"]:
+        return f"runs: {found['folder']}"
+    flag = " --quick" if asked.quick else ""
+    names = "loss_against_length retrieval_against_distance ranking"
+    return f"runs: {found['folder']}; figures: critattn figures {names} --experiment {found['study']}{flag}"

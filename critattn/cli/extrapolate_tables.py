@@ -1,0 +1,88 @@
+"""The tables of `critattn extrapolate`: losses, retrieval, and the order of variants beside the published one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from critattn.cli.common import cell, table
+
+QUANTITIES = {"passkey": "whole pass keys right", "needle": "whole needles right"}
+
+
+def ranking_record(one: Any) -> dict[str, Any]:
+    """One published column beside what was found here, JSON-ready."""
+    column, correlation = one.published, one.correlation
+    return {
+        "key": column.key,
+        "source": column.source,
+        "published_on": column.words,
+        "quantity": column.quantity,
+        "place": column.place,
+        "variants": list(one.here),
+        "here": list(one.here.values()),
+        "published": list(one.theirs.values()),
+        "lower_bounds": [name for name in column.bounds if name in one.here],
+        "spearman": correlation.value,
+        "low": correlation.low,
+        "high": correlation.high,
+        "reason": correlation.reason or None,
+        "pairs_alike": one.same,
+        "pairs": one.pairs,
+    }
+
+
+def for_people(found: dict[str, Any]) -> Iterator[Any]:
+    """Tables of what the study is about, the ranking, and what is missing."""
+    count = len(found["seeds"])
+    seeds = f"{count} seeds, means with Student's 95 % intervals" if count > 1 else f"seed {found['seeds'][0]}"
+    head = f"{found['study']}, preset {found['preset']}, T = {found['length']} bytes, {seeds}"
+    yield _losses(found, head)
+    for quantity, words in QUANTITIES.items():
+        if quantity in found["measures"] and any(row["quantity"] == quantity for row in found["table"]):
+            yield _grid(found, quantity, f"{words} (share) against the distance in bytes", "{}")
+    if found["ranking"]:
+        yield _ranking(found)
+        yield f"{found['ranking_interval']}."
+    for key in ("missing", "diverged"):
+        if found[key]:
+            yield f"{key}: {', '.join(_run(one) for one in found[key])}"
+
+
+def _losses(found: dict[str, Any], head: str) -> Any:
+    return _grid(found, "loss", f"{head}; loss in nats a byte against the length of the window", "{}T")
+
+
+def _grid(found: dict[str, Any], quantity: str, title: str, heading: str) -> Any:
+    rows = [row for row in found["table"] if row["quantity"] == quantity]
+    places = sorted({row["at"] for row in rows})
+    known = {(row["variant"], row["at"]): row for row in rows}
+    names = [name for name in found["variants"] if any((name, at) in known for at in places)]
+    shown = ([name, *(_mean(known.get((name, at))) for at in places)] for name in names)
+    return table(("variant", *(heading.format(at) for at in places)), shown, title=title)
+
+
+def _mean(row: dict[str, Any] | None) -> str | None:
+    """A mean with half of its interval."""
+    if row is None:
+        return None
+    half = "" if row["high"] is None else f" ± {row['high'] - row['mean']:.2f}"
+    return f"{row['mean']:.3f}{half}"
+
+
+def _ranking(found: dict[str, Any]) -> Any:
+    headings = ("published column", "of", "variants", "Spearman", "low", "high", "pairs in that order")
+    rows = [
+        (
+            f"{one['source']}: {one['place']}",
+            one["published_on"],
+            len(one["variants"]),
+            one["reason"] if one["spearman"] is None else f"{one['spearman']:.2f}",
+            *("-" if one[end] is None else f"{one[end]:.2f}" for end in ("low", "high")),
+            f"{one['pairs_alike']} of {one['pairs']}",
+        )
+        for one in found["ranking"]
+    ]
+    return table(headings, rows, title="the order of the variants here, against the published one")
+
+
+def _run(one: dict[str, Any]) -> str:
+    return f"{one['variant']} seed {cell(one['seed'])}"

@@ -1,0 +1,167 @@
+"""What commands that train share: the packages they need, where runs lie, the bar, data for figures."""
+
+import contextlib
+import importlib.util
+import logging
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from critattn.cli.common import Settings, duration, progress
+from critattn.errors import SpecError
+
+PREFIX = "training:"
+NEEDED = ("equinox", "optax")
+FOLDER = "training"
+# steps between two lines of -v
+SAID = 100
+log = logging.getLogger(__name__)
+
+
+def need() -> None:
+    """Refuse to train where the packages for it are not installed.
+
+    Raises:
+        SpecError: with the command that installs them.
+    """
+    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if absent:
+        raise SpecError(f"training needs {' and '.join(absent)}: pip install 'critattn[training]'")
+
+
+def root(out: str | None, store: str | None = None) -> Path:
+    """The folder of the runs: --out, else `training` below the stores."""
+    from critattn.storage import store_root
+
+    if out is not None:
+        return Path(out)
+    return (store_root() if store is None else Path(store)) / FOLDER
+
+
+def corpus(folder: str | None) -> Any:
+    """The text to train on.
+
+    Raises:
+        SpecError: where there is too little.
+    """
+    from critattn.training import corpus as texts
+
+    return texts.load(folder)
+
+
+def chosen(**flags: str | None) -> str | None:
+    """The preset among --preset and the flags that stand for one; None where none is given.
+
+    Raises:
+        UsageError: for two.
+    """
+    given = {key: value for key, value in flags.items() if value}
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{key}' for key in given)}: allowed: one of them")
+    return next(iter(given.values()), None)
+
+
+class Follow:
+    """Follows runs: a bar for each with its loss, gradient norm and remaining time; a line every 100 steps with -v."""
+
+    def __init__(self, settings: Settings, total: int) -> None:
+        self.settings, self.total, self.number = settings, total, 0
+        self.run: Any = None
+        self.heard: Any = None
+        self.stack = contextlib.ExitStack()
+        self.advance: Callable[..., None] | None = None
+        self.done = 0
+
+    def __call__(self, run: Any, heard: Any) -> None:
+        """What `perform` calls every ten steps, with the run before what it heard."""
+        self.heard = heard
+        if self.advance is None or run is not self.run:
+            self.advance = self._next(run, heard)
+        else:
+            self.advance(heard.step - self.done)
+        self.done = heard.step
+        if heard.step % SAID == 0 or heard.step == heard.steps:
+            place = f"{run.variant.name}, seed {run.seed}: step {heard.step} of {heard.steps}"
+            log.info("%s, %s, %s left", place, self.words(), duration(heard.seconds_left))
+
+    def _next(self, run: Any, heard: Any) -> Callable[..., None]:
+        self.stack.close()
+        self.run, self.number = run, self.number + 1
+        place = f"[{self.number}/{self.total}] " if self.total > 1 else ""
+        name = f"{place}{run.variant.name}, seed {run.seed}"
+        bar = progress(
+            self.settings,
+            heard.steps,
+            name,
+            done=heard.step,
+            remaining=lambda: self.heard.seconds_left,
+            note=self.words,
+        )
+        return self.stack.enter_context(bar)
+
+    def words(self) -> str:
+        """Loss and gradient norm of the last steps."""
+        return f"loss {self.heard.loss:.3f}, gradient norm {self.heard.gradient_norm:.2g}"
+
+
+def dataset(
+    source: str,
+    *,
+    name: str | None = None,
+    quick: bool | None = None,
+    store: str | None = None,
+) -> tuple[str, Any] | str:
+    """(label, dataset) of what a figure asks for, or a sentence that says how to make it.
+
+    Full results in the store come first, then those that come with the package, then quick ones in the store.
+
+    Args:
+        source: the figure's DATA, `training:STUDY`.
+        name: another study.
+        quick: only quick or only full results.
+        store: folder of the stores.
+
+    Raises:
+        SpecError: for an unknown study.
+        StoreError: for results of another configuration.
+    """
+    from critattn.training.experiments import RECORDED, experiment
+
+    study, folder = name or source.removeprefix(PREFIX), root(None, store)
+    places: list[tuple[str, bool, Path]] = []
+    if quick is not True:
+        places += [(study, False, folder), (f"{study}-recorded", False, RECORDED)]
+    if quick is not False:
+        places.append((f"{study}-quick", True, folder))
+    for label, choice, place in places:
+        data = _complete(experiment(study, quick=choice), place, partly=place == RECORDED)
+        if data is not None:
+            return label, data
+    return _how(study, quick, store)
+
+
+def _complete(wanted: Any, folder: Path, *, partly: bool) -> Any:
+    from critattn.training import collected
+
+    found = collected.records(wanted, folder)
+    if not found or (len(found) < len(wanted.runs(folder)) and not partly):
+        return None
+    return collected.dataset(wanted, found)
+
+
+def _how(study: str, quick: bool | None, store: str | None) -> str:
+    # extrapolate's --out is the folder of the runs itself
+    place = f" --out {shlex.quote(str(root(None, store)))}" if store else ""
+    flag = "" if quick is False else " --quick"
+    return f"study {study!r} has no complete results; train with: critattn extrapolate {study}{flag}{place}"
+
+
+def option(source: str, label: str) -> str:
+    """The options of `critattn figures` that choose the data of this label."""
+    default = source.removeprefix(PREFIX)
+    study = label.removesuffix("-quick").removesuffix("-recorded")
+    named = "" if study == default else f" --experiment {shlex.quote(study)}"
+    return f"{named}{' --quick' if label.endswith('-quick') else ' --full'}"

@@ -1,0 +1,52 @@
+"""What figures of training studies say of their data: sizes, text, seeds, what is missing, the command."""
+
+import json
+from typing import Any
+
+import xarray
+
+
+def setting_of(data: xarray.Dataset) -> dict[str, Any]:
+    """Study, measures, preset and corpora of a dataset of `collected.dataset`."""
+    return json.loads(data.attrs["spec"])
+
+
+def length_of(data: xarray.Dataset) -> int:
+    """T, the training length in bytes."""
+    return setting_of(data)["preset"]["shape"]["length"]
+
+
+def trained_sentence(data: xarray.Dataset) -> str:
+    """A sentence for captions: which models, trained how and on what."""
+    preset = setting_of(data)["preset"]
+    shape, share = preset["shape"], preset["prompt_share"]
+    prompts = f", {share:.0%} of them retrieval prompts" if share else ""
+    return (
+        f"Byte-level decoders of {shape['layers']} layer{'' if shape['layers'] == 1 else 's'}, width {shape['width']} "
+        f"and {shape['heads']} heads, trained at T = {shape['length']:,} bytes for {preset['steps']:,} steps of "
+        f"{preset['batch']} sequences{prompts}, on sources of Python's standard library."
+    )
+
+
+def seeds_sentence(data: xarray.Dataset, *, bands: str = "") -> str:
+    """A sentence for captions: seeds, what the bands are, and runs that are not there.
+
+    Args:
+        data: of a study.
+        bands: what shows the interval, such as `Bands`; empty where nothing does.
+    """
+    seeds, lost = data["seed"].values.tolist(), data.attrs["units_missing"]
+    listed = ", ".join(map(str, seeds))
+    interval = f" {bands}: Student's 95 % interval of the mean." if bands else ""
+    means = (
+        f"Means over seeds {listed}.{interval}"
+        if len(seeds) > 1
+        else f"One run each, seed {listed}: without an interval, differences between variants may be those of seeds."
+    )
+    return f"{means} {lost} of {data.attrs['units']} runs are not there." if lost else means
+
+
+def command_sentence(data: xarray.Dataset) -> str:
+    """A sentence for captions: the command that makes the data."""
+    setting = setting_of(data)
+    return f"Data: critattn extrapolate {setting['study']}, preset {setting['preset']['name']}."

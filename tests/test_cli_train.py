@@ -1,0 +1,262 @@
+"""`critattn train` and `critattn extrapolate`: keys, resuming, interrupts, tables against records, wrong input."""
+
+import dataclasses
+import errno
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+import tiny_training
+from click.testing import CliRunner
+from scipy import stats
+
+from critattn.cli import main, trainings
+from critattn.training import collected, experiments, loop, presets, variants
+
+KEYS = {"variant", "preset", "seed", "steps", "losses", "retrieval", "record", "weights"}
+STUDY = """
+kind = "training"
+title = "Two attentions"
+measures = ["loss"]
+preset = "smoke"
+seeds = [0, 1]
+variants = ["softmax-nope", "softmax-rope"]
+[quick]
+seeds = [0]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch, tmp_path):
+    """Presets that take a second under the names of those that take minutes."""
+    monkeypatch.setitem(presets.PRESETS, "smoke", tiny_training.TEXT)
+    monkeypatch.setitem(presets.PRESETS, "wild", tiny_training.WILD)
+    monkeypatch.setenv("CRITATTN_STORE", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def found(*arguments, code=0):
+    return json.loads(run(*arguments, "--json", code=code).stdout)
+
+
+def refused(*arguments, code=2, part):
+    result = run(*arguments, code=code)
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert part in line, line
+    return line
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Makes a Ctrl-C come after ten steps, once."""
+    real, done = trainings.Follow.__call__, []
+
+    def struck(self, run, heard):
+        real(self, run, heard)
+        if not done:
+            done.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(trainings.Follow, "__call__", struck)
+
+
+def test_a_run_is_recorded_and_then_shown(tmp_path):
+    first = found("train", "softmax-nope", "--smoke", "--seed", 3)
+    assert first.keys() >= KEYS
+    assert (first["variant"], first["preset"], first["seed"], first["steps"]) == ("softmax-nope", "smoke", 3, 20)
+    assert [one["length"] for one in first["losses"]] == [16, 32, 64, 128, 256]
+    assert first["retrieval"] == []
+    assert not first["reused"]
+    record = json.loads((tmp_path / "runs/training/smoke/softmax-nope-seed3.json").read_text(encoding="utf-8"))
+    assert first["losses"] == record["losses"]
+    assert record["command"] == first["command"] == "critattn train softmax-nope --preset smoke --seed 3"
+    assert np.load(first["weights"])["embedding"].dtype == np.float16
+    again = found("train", "softmax-nope", "--preset", "smoke", "--seed", 3)
+    assert again == {**first, "reused": True}
+    shown = run("train", "softmax-nope", "--smoke", "--seed", 3).stdout
+    assert "trained before" in shown
+    assert f"{record['losses'][4]['window']:.6g}" in shown
+
+
+def test_steps_have_a_folder_of_their_own(tmp_path):
+    made = found("train", "softmax-nope", "--smoke", "--steps", 2, "--out", "elsewhere")
+    assert (made["steps"], made["preset"]) == (2, "smoke-2steps")
+    assert (tmp_path / "elsewhere" / "smoke-2steps" / "softmax-nope-seed0.json").is_file()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_ends_with_the_same_bits(interrupted, tmp_path):
+    how = ("train", "softmax-nope", "--smoke")
+    stopped = run(*how, code=130)
+    assert stopped.stdout == ""
+    assert stopped.stderr.splitlines()[-1] == (
+        "Interrupted. To go on: critattn train softmax-nope --preset smoke --seed 0"
+    )
+    assert (tmp_path / "runs/training/smoke/softmax-nope-seed0.checkpoint.npz").is_file()
+    resumed = found(*how)
+    assert not (tmp_path / "runs/training/smoke/softmax-nope-seed0.checkpoint.npz").exists()
+    whole = found(*how, "--out", "whole")
+    assert resumed["losses"] == whole["losses"]
+
+
+def test_a_checkpoint_or_a_record_of_another_configuration_is_refused(interrupted, monkeypatch):
+    how = ("train", "softmax-nope", "--smoke")
+    run(*how, code=130)
+    other = dataclasses.replace(tiny_training.TEXT, learning_rate=1e-3)
+    with monkeypatch.context() as changed:
+        changed.setitem(presets.PRESETS, "smoke", other)
+        refused(*how, part="preset.learning_rate was 0.003, is 0.001")
+    run(*how)
+    monkeypatch.setitem(presets.PRESETS, "smoke", other)
+    line = refused(*how, part="preset.learning_rate was 0.003, is 0.001")
+    assert "record" in line
+
+
+def test_a_diverging_run_is_one_line_and_exit_1(tmp_path):
+    line = refused("train", "softmax-nope", "--preset", "wild", code=1, part="softmax-nope, seed 0: diverged at step ")
+    assert "uniform guess" in line
+    (tmp_path / "two.toml").write_text(STUDY.replace("smoke", "wild").replace('"softmax-nope", ', ""))
+    ended = run("extrapolate", "two.toml", "--quick", "--json", code=1)
+    assert json.loads(ended.stdout)["diverged"] == [{"variant": "softmax-rope", "seed": 0}]
+    assert ended.stderr.splitlines()[-1] == "Error: 1 of 1 runs diverged: softmax-rope seed 0"
+
+
+def test_a_full_disk_is_one_line_and_exit_1(monkeypatch, tmp_path):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    refused("train", "softmax-nope", "--smoke", code=1, part="No space left on device")
+    assert list((tmp_path / "runs/training/smoke").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("train", "softmux-rope"), "did you mean 'softmax-rope'?"),
+        (("train", "lssa", "--preset", "huge"), "preset 'huge' is unknown; known: smoke"),
+        (("train", "lssa", "--smoke", "--paper"), "--smoke and --paper: allowed: one of them"),
+        (("train",), "critattn train --list"),
+        (("train", "lssa", "--smoke", "--corpus", "nowhere"), "corpus 'nowhere': has 0 bytes"),
+        (("train", "lssa", "--smoke", "--out", "taken"), "'taken': is a file"),
+        (("extrapolate", "lenght_extrapolation"), "did you mean 'length_extrapolation'?"),
+        (("extrapolate", "depth"), "critattn sweep depth"),
+        (("sweep", "passkey"), "critattn extrapolate passkey"),
+        (("threshold", "passkey"), "critattn extrapolate passkey"),
+        (("extrapolate", "passkey", "--variants", "lssa,none"), "has no variant 'none'"),
+        (("extrapolate", "passkey", "--seeds", "0,x"), "--seeds '0,x': allowed: whole numbers"),
+        (("extrapolate", "passkey", "--no-train"), "nothing is there in "),
+        (("extrapolate", "passkey", "--recorded", "--out", "x"), "--recorded: takes no --out"),
+        (("extrapolate", "wrong.toml"), "study 'wrong': variants = 'lsssa'; did you mean 'lssa'?"),
+        (("extrapolate", "strange.toml"), "study 'strange': variant: unknown key; did you mean 'variants'?"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(tmp_path, arguments, part):
+    (tmp_path / "taken").write_text("")
+    (tmp_path / "wrong.toml").write_text(STUDY.replace("softmax-nope", "lsssa"))
+    (tmp_path / "strange.toml").write_text(STUDY.replace("variants", "variant"))
+    refused(*arguments, part=part)
+
+
+@pytest.mark.parametrize("arguments", [("train", "lssa", "--smoke"), ("extrapolate", "passkey", "--quick")])
+def test_without_the_packages_that_train_the_way_to_get_them_is_said(monkeypatch, arguments):
+    monkeypatch.setitem(sys.modules, "optax", None)
+    refused(*arguments, part="training needs optax: pip install 'critattn[training]'")
+
+
+def test_results_that_come_with_the_package_need_nothing_installed(monkeypatch, tmp_path):
+    monkeypatch.setattr(experiments, "RECORDED", tmp_path / "none")
+    monkeypatch.setitem(sys.modules, "optax", None)
+    line = refused("extrapolate", "passkey", "--recorded", part="no results of the preset 'small' come with this pack")
+    assert line.endswith("train with: critattn extrapolate passkey")
+
+
+def test_every_variant_is_listed_with_its_studies():
+    listed = found("train", "--list")["variants"]
+    assert [one["name"] for one in listed] == list(variants.every_variant())
+    of = {one["name"]: one["studies"] for one in listed}
+    assert of["lssar-p15"] == ["length_extrapolation", "needle", "normaliser_ablation", "passkey"]
+    assert "lssar-p15" in run("train", "--list").stdout
+
+
+def test_the_studies_are_the_promised_ones_and_no_attention_is_trained_twice():
+    known = {one.name: one for one in experiments.experiments()}
+    counts = {name: len(one.variants) * len(one.seeds) for name, one in known.items()}
+    # twelve at three seeds; ALiBi, RoPE and fifteen combinations; four stages by three; two and seven gammas
+    assert counts == {
+        "alibi_mitigations": 17,
+        "length_extrapolation": 36,
+        "needle": 36,
+        "normaliser_ablation": 12,
+        "passkey": 36,
+        "scaling_laws": 9,
+    }
+    assert known["length_extrapolation"].variants == variants.main_variants()
+    alike = {}
+    for one in known.values():
+        for variant in one.variants:
+            facts = {key: value for key, value in variant.to_json().items() if key != "name"}
+            alike.setdefault(repr(facts), set()).add(variant.name)
+    assert all(len(names) == 1 for names in alike.values())
+    listed = {one["name"]: one for one in found("studies")["studies"] if one["kind"] == "training"}
+    assert {name: one["units"] for name, one in listed.items()} == counts
+    assert all(one["error"] is None for one in listed.values())
+
+
+def test_a_study_trains_what_is_missing_and_its_table_is_that_of_the_records(monkeypatch, tmp_path):
+    (tmp_path / "two.toml").write_text(STUDY)
+    run("train", "softmax-nope", "--smoke", "--seed", 1)
+    made = found("extrapolate", "two.toml")
+    assert (made["runs"], made["missing"], made["diverged"]) == (4, [], [])
+    values = {}
+    for file in (tmp_path / "runs/training/smoke").glob("*.json"):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        for one in record["losses"]:
+            values.setdefault((record["config"]["variant"]["name"], one["multiple"]), []).append(one["window"])
+    rows = {(one["variant"], one["at"]): one for one in made["table"] if one["quantity"] == "loss"}
+    assert rows.keys() == values.keys()
+    for key, both in values.items():
+        wanted = stats.ttest_1samp(both, 0).confidence_interval()
+        assert [rows[key][end] for end in ("mean", "low", "high")] == pytest.approx([np.mean(both), *wanted])
+
+    def forbidden(*rest, **more):
+        raise AssertionError
+
+    monkeypatch.setattr(loop, "train", forbidden)
+    again = run("extrapolate", "two.toml")
+    assert "4 of 4 runs are there" in again.stderr
+    assert "softmax-rope" in again.stdout
+    assert found("extrapolate", "two.toml", "--no-train")["table"] == made["table"]
+    (tmp_path / "runs/training/smoke/softmax-rope-seed1.json").unlink()
+    partly = found("extrapolate", "two.toml", "--no-train")
+    assert partly["missing"] == [{"variant": "softmax-rope", "seed": 1}]
+    data = collected.dataset(
+        experiments.experiment("two.toml"),
+        collected.records(experiments.experiment("two.toml"), tmp_path / "runs" / "training"),
+    )
+    assert (data.attrs["units"], data.attrs["units_missing"]) == (4, 1)
+    assert np.isnan(data["loss"].sel(variant="softmax-rope", seed=1)).all()
+
+
+def test_a_study_that_is_stopped_says_how_to_go_on(interrupted, tmp_path):
+    (tmp_path / "two.toml").write_text(STUDY)
+    stopped = run("extrapolate", "two.toml", "--seeds", "1,2", "--out", "kept", code=130)
+    assert stopped.stderr.splitlines()[-1] == (
+        "Interrupted. To go on: critattn extrapolate two.toml --seeds 1,2 --out kept"
+    )
+
+
+@pytest.mark.parametrize("name", ["train", "extrapolate"])
+def test_help_has_an_example(name):
+    assert f"Example: critattn {name}" in run(name, "--help").stdout
