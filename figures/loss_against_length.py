@@ -1,6 +1,5 @@
 """Validation loss of trained decoders in windows of their training length and beyond it."""
 
-import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,7 +14,6 @@ PANELS = {
     "loss": r"loss of whole windows, $-\log p$ (nats a byte)",
     "last_loss": r"loss of the last $T$ bytes, $-\log p$ (nats a byte)",
 }
-TICKS = tuple(digit * 10.0**power for power in range(-2, 2) for digit in (1, 1.5, 2, 3, 4, 5, 6, 8))
 
 
 @plotting.styled
@@ -51,11 +49,6 @@ def _finish(panel: Axes, data: xarray.Dataset) -> None:
     panel.axvline(captions.length_of(data), color="0.6", lw=0.6, zorder=0)
     plotting.log_ticks(panel.xaxis, n)
     panel.set_xlabel("length of the window $n$ (bytes)")
-    panel.set_yscale("log")
-    bottom, top = panel.get_ylim()
-    ticks = [tick for tick in TICKS if bottom <= tick <= top] or [float(f"{np.sqrt(bottom * top):.3g}")]
-    plotting.log_ticks(panel.yaxis, ticks)
-    panel.set_ylim(bottom, top)
 
 
 def caption(data: xarray.Dataset) -> str:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from scipy import stats
 
 from critattn.cli import main, trainings
-from critattn.training import collected, experiments, loop, presets, variants
+from critattn.training import collected, evaluation, experiments, loop, presets, variants
 
 KEYS = {"variant", "preset", "seed", "steps", "losses", "retrieval", "record", "weights"}
 STUDY = """
@@ -32,6 +32,7 @@ seeds = [0]
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch, tmp_path):
     """Presets that take a second under the names of those that take minutes."""
+    monkeypatch.setattr(evaluation, "CALL_BYTES", tiny_training.CALL_BYTES)
     monkeypatch.setitem(presets.PRESETS, "smoke", tiny_training.TEXT)
     monkeypatch.setitem(presets.PRESETS, "wild", tiny_training.WILD)
     monkeypatch.setenv("CRITATTN_STORE", str(tmp_path / "runs"))

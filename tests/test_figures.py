@@ -19,7 +19,7 @@ from critattn.models.scale_runs import ScalePlan, run_scale, scale_sweep
 from critattn.models.texts import texts as texts_of
 from critattn.sweeps import Axes, SweepSpec, load_study, run_sweep, store_path
 from critattn.theory import simplex
-from critattn.training import collected, corpus, experiments, presets, ranking, records
+from critattn.training import collected, corpus, evaluation, experiments, presets, ranking, records
 from critattn.training.published import PUBLISHED
 
 NAMES = rooms.names("figures")
@@ -100,6 +100,8 @@ def trained_store(tmp_path_factory):
     (root / "three.toml").write_text(TRAINED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(presets.PRESETS, "small", tiny_training.PROMPTS)
+        patch.setattr(evaluation, "CALL_BYTES", tiny_training.PROMPT_CALL_BYTES)
+        patch.setattr(evaluation, "SHARES", tiny_training.SHARES)
         wanted = experiments.experiment(str(root / "three.toml"))
         assert records.perform_all(wanted.runs(root / "training"), corpus.load(), command="here") == []
         yield root
@@ -344,7 +346,7 @@ def test_curves_of_perplexity_are_exponentials_of_mean_losses(figure_of, inspect
 def test_captions_of_trainings_say_what_was_trained_and_how(trained, name):
     caption = rooms.load("figures", name).caption(trained)
     assert caption.endswith("Data: critattn extrapolate three, preset small.")
-    assert "1 layer, width 16 and 2 heads, trained at T = 96 bytes for 10 steps of 2 sequences, 50% of them" in caption
+    assert "1 layer, width 8 and 1 head, trained at T = 96 bytes for 10 steps of 2 sequences, 50% of them" in caption
     assert "seeds 0, 1" in caption
     lost = trained.isel(seed=[0]).assign_attrs(units_missing=1)
     assert "One run each, seed 0" in rooms.load("figures", name).caption(lost)

@@ -66,7 +66,7 @@ class Asked:
     @property
     def command(self) -> str:
         """What to type to do it, or to go on."""
-        given = {"--quick": self.quick or None}
+        given: dict[str, Any] = {"--quick": self.quick or None}
         keys = ("preset", "seeds", "variants", "steps", "out", "text", "no_train", "recorded")
         names = {"text": "--corpus", "no_train": "--no-train"}
         given |= {names.get(key, f"--{key}"): self.options[key] or None for key in keys}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from critattn.cli.common import cell, table
+from critattn.cli.common import table
 
 QUANTITIES = {"passkey": "whole pass keys right", "needle": "whole needles right"}
 
@@ -44,7 +44,7 @@ def for_people(found: dict[str, Any]) -> Iterator[Any]:
         yield f"{found['ranking_interval']}."
     for key in ("missing", "diverged"):
         if found[key]:
-            yield f"{key}: {', '.join(_run(one) for one in found[key])}"
+            yield f"{key}: {len(found[key])} of {found['runs']} runs: {_listed(found[key])}"
 
 
 def _losses(found: dict[str, Any], head: str) -> Any:
@@ -84,5 +84,9 @@ def _ranking(found: dict[str, Any]) -> Any:
     return table(headings, rows, title="the order of the variants here, against the published one")
 
 
-def _run(one: dict[str, Any]) -> str:
-    return f"{one['variant']} seed {cell(one['seed'])}"
+def _listed(runs: list[dict[str, Any]]) -> str:
+    """Variants with their seeds: `lssa (0, 1)`."""
+    seeds: dict[str, list[str]] = {}
+    for one in runs:
+        seeds.setdefault(one["variant"], []).append(str(one["seed"]))
+    return ", ".join(f"{name} ({', '.join(which)})" for name, which in seeds.items())

@@ -21,10 +21,11 @@ def trained_sentence(data: xarray.Dataset) -> str:
     preset = setting_of(data)["preset"]
     shape, share = preset["shape"], preset["prompt_share"]
     prompts = f", {share:.0%} of them retrieval prompts" if share else ""
+    layers, heads = (f"{shape[key]} {key[:-1] if shape[key] == 1 else key}" for key in ("layers", "heads"))
     return (
-        f"Byte-level decoders of {shape['layers']} layer{'' if shape['layers'] == 1 else 's'}, width {shape['width']} "
-        f"and {shape['heads']} heads, trained at T = {shape['length']:,} bytes for {preset['steps']:,} steps of "
-        f"{preset['batch']} sequences{prompts}, on sources of Python's standard library."
+        f"Byte-level decoders of {layers}, width {shape['width']} and {heads}, trained at T = {shape['length']:,} "
+        f"bytes for {preset['steps']:,} steps of {preset['batch']} sequences{prompts}, on sources of Python's standard "
+        "library."
     )
 
 

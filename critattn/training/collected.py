@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
+from numpy.typing import ArrayLike
 
 from critattn.errors import StoreError
 from critattn.storage import canonical_json, differences
@@ -116,13 +117,11 @@ def curve(values: xarray.DataArray, variant: str) -> list[Mean]:
 
 def there(data: xarray.Dataset, name: str) -> list[str]:
     """The variants with at least one number of this name."""
-    if not data[name].size:
-        return []
-    found = np.isfinite(data[name]).any(data[name].dims[1:])
-    return [str(one) for one in data["variant"].values[found.values]]
+    found = np.isfinite(data[name].values).any(axis=(1, 2))
+    return [str(one) for one in data["variant"].values[found]]
 
 
-def area(distances: Sequence[float], accuracies: Sequence[float], *, low: float, high: float) -> float:
+def area(distances: ArrayLike, accuracies: ArrayLike, *, low: float, high: float) -> float:
     """Mean over distances from low to high of the accuracy, linear between the measured distances.
 
     Args:
@@ -131,9 +130,9 @@ def area(distances: Sequence[float], accuracies: Sequence[float], *, low: float,
         low: where the mean begins; the first measured distance where that is larger.
         high: where it ends; NaN where the measurements end before.
     """
-    begin = max(low, distances[0])
-    if not begin < high <= distances[-1]:
+    at, measured = np.asarray(distances, float), np.asarray(accuracies, float)
+    if not at.size or not max(low, at[0]) < high <= at[-1]:
         return float("nan")
-    inner = [one for one in distances if begin < one < high]
-    places = np.array([begin, *inner, high], float)
-    return float(np.trapezoid(np.interp(places, distances, accuracies), places) / (high - begin))
+    begin = max(low, at[0])
+    places = np.array([begin, *at[(at > begin) & (at < high)], high])
+    return float(np.trapezoid(np.interp(places, at, measured), places) / (high - begin))

@@ -95,12 +95,13 @@ _LSSA_WORDS = "GPT-2 small with RoPE, trained at 1024 tokens"
 _ALIBI_WORDS = "148M parameters, trained at 2048 tokens, mean of 3 seeds"
 
 
-def _column(rows: Mapping[str, tuple[float, ...]], index: int) -> dict[str, dict[str, float]]:
-    """One column of a table: values of the variants that are trained here, and of the others."""
-    return {
-        "values": {name: row[index] for name, row in rows.items() if name not in _OTHERS},
-        "others": {name: row[index] for name, row in rows.items() if name in _OTHERS},
-    }
+def _ours(rows: Mapping[str, tuple[float, ...]], index: int) -> dict[str, float]:
+    """One column of a table, of the variants that are trained here."""
+    return {name: row[index] for name, row in rows.items() if name not in _OTHERS}
+
+
+def _others(rows: Mapping[str, tuple[float, ...]], index: int) -> dict[str, float]:
+    return {name: row[index] for name, row in rows.items() if name in _OTHERS}
 
 
 def _at(key: str, times: float, quantity: str, **columns: Any) -> Published:
@@ -109,8 +110,11 @@ def _at(key: str, times: float, quantity: str, **columns: Any) -> Published:
 
 
 def _of_lengths() -> tuple[Published, ...]:
-    losses = (_at(f"loss-{n}T", n, "loss", **_column(_LOSSES, index)) for index, n in enumerate((1, 2, 4, 8)))
-    found = (_at(f"passkey-{n:g}T", n, "passkey", **_column(_PASSKEY, index)) for index, n in enumerate((1.0, 1.5)))
+    losses = (
+        _at(f"loss-{n}T", n, "loss", values=_ours(_LOSSES, index), others=_others(_LOSSES, index))
+        for index, n in enumerate((1, 2, 4, 8))
+    )
+    found = (_at(f"passkey-{n:g}T", n, "passkey", values=_ours(_PASSKEY, index)) for index, n in enumerate((1, 1.5)))
     ablation = _at("ablation-8T", 8, "loss", values=_ABLATION, bounds=("first-stage-relu-l1-p15",))
     return (*losses, ablation, *found)
 
@@ -125,7 +129,8 @@ def _of_positions() -> tuple[Published, ...]:
             quantity=name.partition("-")[0],
             low=low,
             high=high,
-            **_column(_ALIBI, index),
+            values=_ours(_ALIBI, index),
+            others=_others(_ALIBI, index),
         )
         for index, (name, (low, high)) in enumerate(places.items())
     )
