@@ -48,7 +48,8 @@ def draw(data: xarray.Dataset) -> Figure:
 def _panel(panel: Axes, one: Ranking, looks: dict[str, Look]) -> None:
     theirs = one.theirs
     for name, value in one.here.items():
-        panel.plot(theirs[name], value, ls="", marker=looks[name].marker, color=looks[name].color, mec="white", mew=0.3)
+        look = looks[name]
+        panel.plot(theirs[name], value, ls="", marker=look.marker, color=look.color, ms=5, mec="white", mew=0.3)
     published, here = UNITS[one.published.quantity]
     panel.set_xlabel(f"published $x$, {one.published.place}\n({published})")
     panel.set_ylabel(f"here $y$ ({here})")
@@ -58,7 +59,7 @@ def _panel(panel: Axes, one: Ranking, looks: dict[str, Look]) -> None:
 def _correlation(one: Ranking) -> str:
     found = one.correlation
     if found.value is None:
-        return f"{one.same} of {one.pairs} pairs alike"
+        return f"{one.same} of {one.pairs} pairs alike" if one.pairs else "no order"
     return rf"$\rho_S$ = {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 

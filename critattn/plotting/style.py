@@ -22,6 +22,8 @@ THEORY = "0.15"
 LINE: dict[str, Any] = {"color": "black", "dashes": (4, 2), "lw": 1.2}
 HALO = [Stroke(linewidth=2.2, foreground=(0, 0, 0, 0.55)), Normal()]
 GLOW = [Stroke(linewidth=2.4, foreground=(1, 1, 1, 0.8)), Normal()]
+# colours of the palette "colorblind"
+SAFE = 10
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)), (0, (3, 1, 1, 1, 1, 1)))
 MATHS = {"n": "n", "d": "d", "rho": r"\rho", "gamma": r"\gamma", "tau": r"\tau", "layer": r"\ell"}
@@ -122,8 +124,10 @@ def shades(count: int) -> np.ndarray:
 
 
 def categories(count: int) -> list[Look]:
-    """Looks of an unordered family, in seaborn's colour-blind safe palette."""
-    return [_look(color, index) for index, color in enumerate(seaborn.color_palette("colorblind", count))]
+    """Looks of an unordered family, in seaborn's colour-blind safe palette; beyond its ten colours in dark ones."""
+    safe = seaborn.color_palette("colorblind", min(count, SAFE))
+    dark = seaborn.color_palette("dark", max(count - SAFE, 0))
+    return [_look(color, index) for index, color in enumerate([*safe, *dark])]
 
 
 def _look(color: Any, index: int) -> Look:

@@ -106,7 +106,8 @@ def _others(rows: Mapping[str, tuple[float, ...]], index: int) -> dict[str, floa
 
 def _at(key: str, times: float, quantity: str, **columns: Any) -> Published:
     """A column of the paper on softplus attention, measured at one multiple of the training length."""
-    return Published(key, LSSA, words=_LSSA_WORDS, quantity=quantity, low=times, high=times, **columns)
+    words = f"{_LSSA_WORDS}{', ablation' if columns.get('bounds') else ''}"
+    return Published(key, LSSA, words=words, quantity=quantity, low=times, high=times, **columns)
 
 
 def _of_lengths() -> tuple[Published, ...]:
