@@ -85,7 +85,8 @@ class Follow:
         self.done = heard.step
         if heard.step % SAID == 0 or heard.step == heard.steps:
             place = f"{run.variant.name}, seed {run.seed}: step {heard.step} of {heard.steps}"
-            log.info("%s, %s, %s left", place, self.words(), duration(heard.seconds_left))
+            found = f"loss {heard.loss:.3f}, gradient norm {heard.gradient_norm:.2g}"
+            log.info("%s, %s, %s left", place, found, duration(heard.seconds_left))
 
     def _next(self, run: Any, heard: Any) -> Callable[..., None]:
         self.stack.close()
@@ -103,8 +104,9 @@ class Follow:
         return self.stack.enter_context(bar)
 
     def words(self) -> str:
-        """Loss and gradient norm of the last steps."""
-        return f"loss {self.heard.loss:.3f}, gradient norm {self.heard.gradient_norm:.2g}"
+        """Loss and gradient norm of the last steps, in a few characters; after the last one, what goes on."""
+        one = self.heard
+        return "measuring" if one.step == one.steps else f"loss {one.loss:.3f}, |g| {one.gradient_norm:.2g}"
 
 
 def dataset(
