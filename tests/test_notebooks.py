@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
-# ten seconds each: layers of a thousand tokens, a trained model
-LONG = ("01_phase_transition", "02_normalisers", "05_trained_heads")
+# ten seconds and more each: layers of a thousand tokens, trained models
+LONG = ("01_phase_transition", "02_normalisers", "05_trained_heads", "06_length_extrapolation")
 ALL = [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else []) for path in NOTEBOOKS]
 
 
@@ -18,5 +18,5 @@ def test_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
 
 
 def test_there_is_a_notebook():
-    names = ["01_phase_transition", "02_normalisers", "03_blind_heads", "04_proofs", "05_trained_heads"]
-    assert [path.stem for path in NOTEBOOKS] == names
+    names = ["phase_transition", "normalisers", "blind_heads", "proofs", "trained_heads", "length_extrapolation"]
+    assert [path.stem for path in NOTEBOOKS] == [f"{number:02d}_{name}" for number, name in enumerate(names, 1)]

@@ -8,25 +8,13 @@ from typing import Any
 
 import click
 
-from critattn.cli.common import Command, Number, Settings, cell, emit, lines, table
+from critattn.cli.common import Command, Number, Settings, emit
+from critattn.cli.inspect_lines import for_people
 from critattn.errors import SpecError
 
 LENGTHS = (128, 256, 512, 1024)
 PROTEIN_LENGTHS = (32, 64, 104)
 FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0)
-COLUMNS = ("layer", "t_c", "1/t_c", "Delta", "entropy/log n", "p_max", "sink", "rho", "rho centred", "gradient norm")
-KEYS = (
-    "layer",
-    "critical_multiplier",
-    "operating_point",
-    "gap",
-    "relative_entropy",
-    "largest_weight",
-    "sink_mass",
-    "rho_hidden",
-    "rho_hidden_centred",
-    "gradient_norm",
-)
 
 
 @click.command(cls=Command)
@@ -52,21 +40,25 @@ def command(settings: Settings, *, name: str, **options: Any) -> None:
     """Read every attention head of a trained model: below, near or above its own critical temperature.
 
     MODEL is a folder or file of weights (safetensors, GGUF, torch), or smollm2, minilm, antiberty where these are
-    installed (critattn models). For each layer, head and length: t_c, the factor on the logits at which the typical
-    row has half of its weight on one key (below 1 it has more than that already), its prediction from the statistics
-    of the scores, entropies, the sink, effective rho, gradient norm, and what number formats lose.
+    installed (critattn models), or a decoder trained here: trained:NAME or its npz file. For each layer, head and
+    length: t_c, the factor on the logits at which the typical row has half of its weight on one key (below 1 it has
+    more than that already), its prediction from the statistics of the scores, entropies, the sink, effective rho,
+    gradient norm, and what number formats lose.
 
     Example: critattn inspect minilm --length 64,128,256
+
+    Example: critattn inspect trained:lssar-p15
 
     Example: critattn inspect smollm2 --advise --target-length 16384
 
     Example: critattn inspect smollm2 --sweep-scale --length 128,512 --html smollm2.html
     """
-    from critattn.models import fidelity, opening
+    from critattn.models import fidelity
+    from critattn.training import inspected
 
     _check(options)
     page = None if options["page"] is None else _page(options["page"])
-    model, encoder = opening.opened(name)
+    model, encoder = inspected.opened(name)
     job = _Job(settings, name, model, encoder, options)
     data = job.read()
     gate = fidelity.check(model)
@@ -76,7 +68,7 @@ def command(settings: Settings, *, name: str, **options: Any) -> None:
 
         write(page, found, data)
         found["page"] = str(page)
-    emit(settings, found, lambda: _for_people(found))
+    emit(settings, found, lambda: for_people(found))
     if gate.passed is False:
         raise click.ClickException(f"{name}: {gate.text}")
 
@@ -151,6 +143,7 @@ class _Job:
         given, config = self.options, self.model.config
         usual = PROTEIN_LENGTHS if self.protein else LENGTHS
         fitting = tuple(n for n in usual if n <= config.max_length) or (config.max_length,)
+        fitting = self.model.usual_lengths or fitting
         return Plan(
             lengths=whole("--length", given["lengths"]) or fitting,
             windows=(1 if self.protein else 2) if given["windows"] is None else given["windows"],
@@ -214,8 +207,21 @@ class _Job:
             "growth": self._growth(means),
             "advice": self._advice(means) if self.options["advise"] else None,
             "scale": self._scale() if self.options["sweep_scale"] else None,
+            "trained": self._trained(),
             "head_table": [one for n in plan.lengths for one in phases.head_records(means, n, plan.layers)],
         }
+
+    def _trained(self) -> dict[str, Any] | None:
+        """A decoder trained here against the theory of its own normaliser, at its training length."""
+        from critattn.models.texts import excerpts
+        from critattn.training.inspected import Trained
+        from critattn.training.validation import summary
+
+        if not isinstance(self.model, Trained):
+            return None
+        n = self.model.shape.length
+        windows = [excerpts(self.encoder.encode, text, n, self.plan.windows) for text in self.texts]
+        return summary(self.model, [one for some in windows for one in some], rows=min(self.plan.rows, n // 2))
 
     def _growth(self, means: Any) -> list[dict[str, Any]]:
         """The growth of t_c and Delta of the model's median head, key 0 kept and dropped."""
@@ -247,6 +253,8 @@ class _Job:
         """The training length of --advise."""
         if not self.options["advise"]:
             return None
+        if self.model.normaliser != "softmax":
+            raise SpecError(f"--advise: {self.title} makes weights by {self.model.normaliser}; allowed: softmax")
         lengths, target, train = self.plan.lengths, self.options["target_length"], self.options["train_length"]
         limit = self.model.config.max_length
         if train is None:
@@ -267,6 +275,8 @@ class _Job:
             return ()
         if not self.model.config.causal:
             raise SpecError(f"--sweep-scale: {self.title} is an encoder, without a loss of the next token")
+        if self.model.normaliser != "softmax":
+            raise SpecError(f"--sweep-scale: {self.title} makes weights by {self.model.normaliser}; allowed: softmax")
         if self.options["law"] is not None:
             entry(self.options["law"])
         given = self.options["factors"]
@@ -324,65 +334,3 @@ def _points(swept: Any) -> list[dict[str, Any]]:
         }
         for one in swept.points
     ]
-
-
-def _for_people(found: dict[str, Any]) -> Any:
-    longest = max(found["length"])
-    kept, dropped = (one for one in found["summary"] if one["n"] == longest)
-    names = ", ".join(text["name"] for text in found["texts"])
-    title = (
-        f"{found['model']}: {found['layers']} layers of {found['heads']} heads, n = {longest}; medians over heads of "
-        f"means over {names} ({found['windows']} windows each)"
-    )
-    rows = [[one.get(key) for key in KEYS] for one in kept["layer_medians"]]
-    shown = [table(COLUMNS, rows, title=title), found["fidelity"]["text"]]
-    for one, words in ((kept, "with"), (dropped, "without")):
-        middle = one["percentiles"]["critical_multiplier"]
-        phases = ", ".join(f"{count} {name}" for name, count in one["phases"].items() if count)
-        ends = f"{cell(middle['5'])} to {cell(middle['95'])}"
-        shown.append(f"{words} key 0: t_c median {cell(middle['50'])} (5 to 95 %: {ends}); heads: {phases}")
-        shown += [_prediction_words(name, made) for name, made in one["predictions"].items()]
-    shown += [one["sentence"] for one in found["growth"]]
-    if found["advice"]:
-        shown += found["advice"]["reasons"]
-    if found["scale"]:
-        shown += _scale_lines(found["scale"])
-    return lines(*shown, f"store: {found['store']}")
-
-
-def _prediction_words(name: str, made: dict[str, Any]) -> str:
-    verdict = "favourable" if made["favourable"] else "not favourable"
-    if made["missing"] == 1:
-        return f"  predicted t_c, {name.replace('_', ' ')}: no root for any head: {verdict}"
-    return (
-        f"  predicted t_c, {name.replace('_', ' ')}: median error {made['median']:+.0%}, within 25 % for "
-        f"{made['within']:.0%} of heads, none for {made['missing']:.0%}: {verdict}"
-    )
-
-
-def _scale_lines(scale: dict[str, Any]) -> list[Any]:
-    headings = ("n", "t", "perplexity", "loss - loss(1)", "low", "high", "heads with t > t_c")
-    rows = []
-    for one in scale["points"]:
-        gain = one["difference"]
-        rows.append(
-            (
-                one["n"],
-                one["factor"],
-                one["perplexity"]["value"],
-                gain["value"],
-                gain["low"],
-                gain["high"],
-                one["beyond"],
-            )
-        )
-    law = f" times the factor of {scale['law']}" if scale["law"] else ""
-    shown: list[Any] = [table(headings, rows, title=f"logits multiplied by t{law}, loss in nats a token")]
-    for one in scale["without_law"] or ():
-        shown.append(f"n = {one['n']}: perplexity {one['perplexity']['value']:.5g} without {scale['law']}")
-    for best in scale["best"]:
-        ends = "" if best["low"] is None else f" [{best['low']:.3g}, {best['high']:.3g}]"
-        least = best["reason"] if best["factor"] is None else f"least loss at t = {best['factor']:.3g}{ends}"
-        half = "" if best["half"] is None else f"; half of the heads cross at t = {best['half']:.3g}"
-        shown.append(f"n = {best['length']}: {least}{half}")
-    return shown

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from critattn.attention import Attention, Bidirectional, Causal, Window, map_row_blocks
 from critattn.biases import round_to
 from critattn.models.config import Config
+from critattn.models.own_weights import log_weights
 from critattn.models.rope import rotate
 from critattn.protocols import Array, RowContext, Transform, pytree
 from critattn.scaling import Law, ScaleInvariant
@@ -16,6 +17,8 @@ from critattn.scaling import Law, ScaleInvariant
 Weights = dict[str, Array]
 BLOCK_BYTES = 8 << 20
 LEAST_ROWS = 16
+# keeps the derivative of x/|x| finite at 0
+UNIT_EPSILON = 1e-6
 ACTIVATIONS = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
@@ -34,6 +37,8 @@ class Settings:
         factor: multiplies the final logits, t of an intervention.
         table: cosine and sine of the rotation, (n, dims/2) each, or None.
         transforms: scaling laws and other maps of the scores, before biases.
+        attention: a layer of the package that makes weights of the scores after the transforms: its law, cap, bias
+            and normaliser; None for softmax with what the configuration says.
     """
 
     scale: Array
@@ -41,6 +46,7 @@ class Settings:
     factor: Array
     table: tuple[Any, Any] | None
     transforms: tuple[Transform, ...] = ()
+    attention: Attention | None = None
 
 
 def linear(weights: Weights, name: str, x: Array) -> Array:
@@ -62,12 +68,18 @@ def project(config: Config, weights: Weights, x: Array, table: Any) -> tuple[Arr
     q, k, v = (linear(weights, name, x) for name in "qkv")
     if config.clip is not None:
         q, k, v = (jnp.clip(part, -config.clip, config.clip) for part in (q, k, v))
-    if config.qk_norm:
+    if config.qk_norm is True:
         q, k = normed(config, weights, "q_norm", q), normed(config, weights, "k_norm", k)
     q, k, v = (jnp.swapaxes(part.reshape(x.shape[0], -1, config.head_dim), 0, 1) for part in (q, k, v))
+    if config.qk_norm == "cosine":
+        q, k = _unit(q), _unit(k)
     if config.rope is not None:
         q, k = (rotate(part, table, config.rope.interleaved) for part in (q, k))
     return q, k, v
+
+
+def _unit(x: Array) -> Array:
+    return x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + UNIT_EPSILON**2)
 
 
 def mask_of(config: Config) -> Attention:
@@ -102,12 +114,28 @@ def logits_of(config: Config, settings: Settings, scores: Array, context: RowCon
     logits = scores
     for transform in settings.transforms:
         logits = _transformed(transform, logits, context)
+    if settings.attention is not None:
+        logits = settings.attention.logits(logits, context)
     if settings.slopes is not None:
         bias = _alibi(config, settings.slopes.astype(logits.dtype), context)
         logits = logits + (bias * settings.scale.astype(logits.dtype) if config.bias_scaled else bias)
     if config.softcap is not None:
         logits = config.softcap * jnp.tanh(logits / config.softcap)
     return logits * settings.factor.astype(logits.dtype)
+
+
+def weights_of(settings: Settings, logits: Array, context: RowContext, where: Array) -> Array:
+    """Weights of logits (heads, rows, n) by softmax, or by the layer's own normaliser."""
+    if settings.attention is None:
+        return jax.nn.softmax(jnp.where(where, logits, -jnp.inf), axis=-1)
+    return settings.attention.normaliser(logits, context, where=where)
+
+
+def log_weights_of(settings: Settings, logits: Array, context: RowContext, where: Array) -> Array:
+    """Logarithms of these weights up to a constant of the row: the logits under softmax; -inf where a weight is 0."""
+    if settings.attention is None:
+        return logits
+    return log_weights(settings.attention.normaliser, logits, context, where)
 
 
 def _transformed(transform: Transform, scores: Array, context: RowContext) -> Array:
@@ -135,7 +163,7 @@ def attend(config: Config, settings: Settings, qkv: tuple[Array, Array, Array]) 
     def block(positions: Array) -> Array:
         context = context_of(config, positions, n)
         logits = logits_of(config, settings, scores_of(q, k, positions, settings.scale), context)
-        weights = jax.nn.softmax(jnp.where(allowed_keys(config, context), logits, -jnp.inf), axis=-1)
+        weights = weights_of(settings, logits, context, allowed_keys(config, context))
         mixed = jnp.matmul(weights.reshape(kv, -1, n), v, precision="highest")
         return jnp.swapaxes(mixed.reshape(-1, positions.shape[0], config.head_dim), 0, 1)
 

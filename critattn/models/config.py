@@ -46,7 +46,7 @@ class Config:
         windowed: the layers that have the window; None for all.
         softcap: c of `c tanh(l/c)` on the logits.
         clip: bound of the entries of q, k and v.
-        qk_norm: q and k are normalised over all heads together (MPT).
+        qk_norm: q and k are normalised over all heads together (MPT), or each head's to unit length ("cosine").
         learned_positions: a table of positions is added to the tokens.
         token_types: rows of the table of token types; 0 for none.
         embedding_norm: the embedding is normalised.
@@ -86,7 +86,7 @@ class Config:
     windowed: tuple[int, ...] | None = None
     softcap: float | None = None
     clip: float | None = None
-    qk_norm: bool = False
+    qk_norm: bool | Literal["cosine"] = False
     learned_positions: bool = False
     token_types: int = 0
     embedding_norm: bool = False

@@ -53,6 +53,16 @@ class Model:
         """
         return cls(name or source.path.stem, config, source, Layout.of(config, source))
 
+    @property
+    def normaliser(self) -> str:
+        """Name of what makes weights of the logits."""
+        return "softmax"
+
+    @property
+    def usual_lengths(self) -> tuple[int, ...]:
+        """Lengths that an inspection reads by default; empty for those of every model."""
+        return ()
+
     def layer(self, index: int) -> Weights:
         """Canonical weights of a layer, float32 on the device."""
         return {part: jnp.asarray(array, jnp.float32) for part, array in self.layout.layer(index).items()}

@@ -183,7 +183,7 @@ def layer_shapes(config: Config) -> dict[str, Shape]:
     else:
         for name, rows in (("q", query), ("k", key), ("v", key)):
             shapes |= _linear(name, (rows, width), config.qkv_bias)
-    if config.qk_norm:
+    if config.qk_norm is True:
         shapes |= _norm("q_norm", config) | _norm("k_norm", config)
     shapes |= _linear("out", (width, query), config.out_bias)
     shapes |= _norm("norm2", config) if config.mlp_norm else {}

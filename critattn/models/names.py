@@ -151,7 +151,25 @@ FALCON = Names(
 )
 # the two norms of Falcon's new decoder have names of their own
 FALCON_TWO_NORMS = {"norm1": "ln_attn", "norm2": "ln_mlp"}
+TRAINED_HERE = Names(
+    prefixes=("",),
+    layer="blocks.{}.",
+    parts={
+        "norm1": "attention_norm",
+        "q": "q",
+        "k": "k",
+        "v": "v",
+        "out": "out",
+        "norm2": "mlp_norm",
+        "gate": "gate",
+        "up": "up",
+        "down": "down",
+    },
+    outer={"tokens": "embedding", "final_norm": "final_norm"},
+    head={"head": "unembedding"},
+)
 FAMILIES = {
+    "critattn": TRAINED_HERE,
     "llama": LLAMA,
     "mistral": LLAMA,
     "qwen2": LLAMA,

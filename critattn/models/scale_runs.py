@@ -61,6 +61,11 @@ class ScalePlan:
         """
         if not model.config.causal:
             raise SpecError(f"{model.name}: is an encoder, without a loss of the next token; allowed: decoders")
+        if model.normaliser != "softmax":
+            raise SpecError(
+                f"{model.name}: makes weights by {model.normaliser}, where no factor on the logits decides how local "
+                "they are; allowed: softmax"
+            )
         known = Plan(tuple(self.lengths), self.windows, self.rows).checked(model)
         law_transforms(model, self.law, self.parameters)
         return replace(self, lengths=known.lengths, rows=known.rows, factors=tuple(checked_factors(self.factors)))

@@ -93,7 +93,10 @@ def tokeniser(model: Any) -> Tokeniser:
     """
     path = Path(model.source.path)
     folder = path if path.is_dir() else path.parent
-    made = _of_gguf(model.source.metadata, path) or _of_folder(folder, model.config.vocabulary)
+    metadata = model.source.metadata
+    if metadata.get(BYTES_KEY[0]) == BYTES_KEY[1]:
+        return of_bytes(model.config.vocabulary)
+    made = _of_gguf(metadata, path) or _of_folder(folder, model.config.vocabulary)
     if made is None:
         places = "tokenizer.json or vocab.txt beside the weights, or fields of a GGUF file"
         raise SpecError(f"{path}: has no tokeniser; allowed: {places}")

@@ -12,6 +12,7 @@ import numpy as np
 from critattn.models import block
 from critattn.models.block import Settings, Weights
 from critattn.models.config import Config
+from critattn.normalisers import Softmax
 from critattn.protocols import Array
 
 Map = Callable[[Array], Array]
@@ -58,6 +59,18 @@ class LayerView:
         """Logits in nats before the mask, with bias, soft cap and intervention: (heads, rows, n)."""
         return _logits(self.config, self.settings, (self.queries, self.keys), jnp.asarray(rows))
 
+    @property
+    def softmax(self) -> bool:
+        """Softmax makes the weights of the logits."""
+        return self.settings.attention is None or isinstance(self.settings.attention.normaliser, Softmax)
+
+    def log_weights(self, rows: Array | np.ndarray) -> Array:
+        """Logarithms of the weights up to a constant of the row, (heads, rows, n), in nats.
+
+        The logits where softmax makes the weights; else those of the layer's own normaliser, -inf where it cuts off.
+        """
+        return _log_weights(self.config, self.settings, (self.queries, self.keys), jnp.asarray(rows))
+
     def allowed(self, rows: Array | np.ndarray) -> Array:
         """The keys that these rows may see, booleans (rows, n)."""
         return block.allowed_keys(self.config, block.context_of(self.config, jnp.asarray(rows), self.n))
@@ -72,7 +85,7 @@ class LayerView:
 
         A `jax.tree_util.Partial`: what is compiled of it serves all heads and layers of the same shape.
         """
-        if self.config.qk_norm:
+        if self.config.qk_norm or self.settings.attention is not None:
             return jax.tree_util.Partial(_OneHead(self.config), self.weights, self.settings, head)
         settings = _of_head(self.settings, self.config.heads, head)
         weights = _head_weights(self.config, self.weights, head)
@@ -152,6 +165,14 @@ def _logits(config: Config, settings: Settings, qk: tuple[Array, Array], rows: A
     q, k = qk
     context = block.context_of(config, rows, q.shape[1])
     return block.logits_of(config, settings, block.scores_of(q, k, rows, settings.scale), context)
+
+
+@partial(jax.jit, static_argnames=("config",))
+def _log_weights(config: Config, settings: Settings, qk: tuple[Array, Array], rows: Array) -> Array:
+    q, k = qk
+    context = block.context_of(config, rows, q.shape[1])
+    logits = block.logits_of(config, settings, block.scores_of(q, k, rows, settings.scale), context)
+    return block.log_weights_of(settings, logits, context, block.allowed_keys(config, context))
 
 
 @partial(jax.jit, static_argnames=("config",))

@@ -1,0 +1,246 @@
+"""Where each trained head stands against its own transition, in gamma or in p, and where theory puts it."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from critattn.attention import Attention
+from critattn.errors import SpecError
+from critattn.models import forward
+from critattn.models.own_weights import log_weights
+from critattn.models.sensitivity import effective_rho
+from critattn.models.views import LayerView
+from critattn.normalisers import Power, ReluPower, Softmax
+from critattn.protocols import Array, Normaliser, RowContext, precision
+from critattn.training import predicted
+from critattn.training.inspected import Trained
+from critattn.training.predicted import Scores
+
+Values = NDArray[np.float64]
+# factors of the control parameter at which a crossing is looked for, before it is bisected
+GRID = np.geomspace(1e-3, 1e4, 85)
+HALVINGS = 40
+LEAST_ROWS = 4
+
+
+@dataclass(frozen=True)
+class HeadPoint:
+    """One head against its transition: the least control parameter at which its weights are half local.
+
+    The control parameter is p where weights are powers `y^p`, else gamma: logits are gamma log n times the cosine of
+    query and key, with the head's own |q||k| in gamma. Means are over query rows.
+
+    Attributes:
+        layer: from 0.
+        head: from 0.
+        length: n, keys of the longest row.
+        control: "p" or "gamma".
+        value: of the head as it is.
+        rho: mean cosine of a query with the keys of other positions.
+        own: mean cosine with the key of its own position.
+        top: mean of the largest cosine.
+        rho_keys: mean cosine of two keys.
+        largest: mean of the largest weight, under the head's own normaliser.
+        own_weight: mean weight of the query's own position.
+        measured: control parameter at which the mean of the largest weight is 1/2; 0 where it is above at every one,
+            infinite where it stays below.
+        measured_own: the same of the own weight, as in the theory of symmetric tokens.
+        predicted: the same from `rho`, n and d or a few more numbers, by name; infinite where theory has none.
+    """
+
+    layer: int
+    head: int
+    length: int
+    control: str
+    value: float
+    rho: float
+    own: float
+    top: float
+    rho_keys: float
+    largest: float
+    own_weight: float
+    measured: float
+    measured_own: float
+    predicted: dict[str, float]
+
+
+class Read(NamedTuple):
+    """What is read of the heads of one layer.
+
+    Attributes:
+        scores: q.k of the last rows, (sequences, heads, rows, keys).
+        norms: |q||k|, likewise.
+        rho_keys: mean cosine of two keys, (sequences, heads).
+    """
+
+    scores: np.ndarray
+    norms: np.ndarray
+    rho_keys: np.ndarray
+
+
+def read_heads(model: Trained, sequences: Sequence[np.ndarray], *, rows: int = 16) -> tuple[HeadPoint, ...]:
+    """Every head of a trained decoder against its own transition.
+
+    Args:
+        model: the decoder.
+        sequences: bytes (n,) each, of one length.
+        rows: query rows at the end of each sequence.
+
+    Returns:
+        One point a layer and head.
+
+    Raises:
+        SpecError: for sequences of different lengths, or fewer than 4 rows.
+    """
+    lengths = {len(one) for one in sequences}
+    if len(lengths) != 1:
+        raise SpecError(f"sequences: have lengths {sorted(lengths)}; allowed: one length")
+    n = lengths.pop()
+    if not LEAST_ROWS <= rows <= n // 2:
+        raise SpecError(f"rows {rows}: allowed: {LEAST_ROWS} to {n // 2}, half of the sequence")
+    at = np.arange(n - rows, n)
+    found: dict[int, list[Read]] = {}
+
+    def visit(_: int, view: LayerView) -> None:
+        found.setdefault(view.index, []).append(_read(view, at))
+
+    forward.run(model, sequences, visit=visit)
+    points = []
+    for layer, read in sorted(found.items()):
+        parts = Read(*(np.stack(part).astype(np.float64) for part in zip(*read, strict=True)))
+        points += head_points(model.attention, layer, parts, model.config.head_dim)
+    return tuple(points)
+
+
+def _read(view: LayerView, rows: np.ndarray) -> Read:
+    q, k = (np.asarray(part, np.float64) for part in (view.queries, view.keys))
+    lengths = np.linalg.norm(q, axis=-1)[:, rows, None] * np.linalg.norm(k, axis=-1)[:, None, :]
+    scale = np.asarray(view.settings.scale, np.float64)
+    return Read(np.asarray(view.scores(rows)), lengths * scale, effective_rho(k).raw)
+
+
+def head_points(attention: Attention, layer: int, read: Read, dim: int) -> list[HeadPoint]:
+    """The heads of one layer against their transitions.
+
+    Args:
+        attention: the causal layer; its first transform is the scaling law.
+        layer: its number.
+        read: scores of the last rows, float64.
+        dim: d, channels of a head.
+    """
+    with precision("float64"):
+        return _head_points(attention, layer, read, dim)
+
+
+def _head_points(attention: Attention, layer: int, read: Read, dim: int) -> list[HeadPoint]:
+    scores, norms, rho_keys = read
+    n, count = scores.shape[-1], scores.shape[-2]
+    rows = jnp.arange(n - count, n)
+    context = attention.context(rows, n, dim)
+    where = np.arange(n)[None, :] <= np.asarray(rows)[:, None]
+    # a query or key of length 0 has no direction
+    cosines = np.where(norms > 0, scores / np.where(norms > 0, norms, 1), 0)
+    law: Any = attention.transforms[0]
+    logs = np.log(np.asarray(rows) + 1.0)[:, None]
+    scaled = np.where(where, np.asarray(law(jnp.asarray(scores), context)), 0) / logs
+    gammas = _over_rows(np.sum, scaled * np.where(where, cosines, 0)) / _over_rows(np.sum, (cosines * where) ** 2)
+    stack = Scores(context, cosines, np.asarray(attention.logits(jnp.asarray(scores), context)), where, gammas)
+    control = _control(attention.normaliser, gammas)
+    share = _shares_of(control, stack)
+    measured, measured_own = (control.own * _first_half(share, which, len(gammas)) for which in (0, 1))
+    largest, own_weight = share(np.ones(len(gammas)))
+    made = predicted.predictions(attention.normaliser, stack, dim)
+    angles = predicted.angles(stack)
+    return [
+        HeadPoint(
+            layer,
+            head,
+            n,
+            control.name,
+            float(control.own[head]),
+            *(float(one[head]) for one in angles),
+            float(rho_keys[:, head].mean()),
+            float(largest[head]),
+            float(own_weight[head]),
+            float(measured[head]),
+            float(measured_own[head]),
+            {name: float(values[head]) for name, values in made.items()},
+        )
+        for head in range(len(gammas))
+    ]
+
+
+def _over_rows(reduce: Callable[..., Any], values: np.ndarray) -> Values:
+    """(heads,) of (sequences, heads, rows, keys)."""
+    return np.asarray(reduce(values, axis=(0, 2, 3)), np.float64)
+
+
+class _Control(NamedTuple):
+    """A control parameter: its name, its value in each head, and the normaliser at the factor 1."""
+
+    name: str
+    own: Values
+    normaliser: Normaliser
+    multiplies_logs: bool
+
+
+def _control(normaliser: Normaliser, gammas: Values) -> _Control:
+    """The exponent of powers, else gamma; a factor of p, or of gamma under softmax, multiplies log weights."""
+    if isinstance(normaliser, ReluPower | Power):
+        return _Control("p", np.full(len(gammas), float(normaliser.p)), normaliser, True)
+    return _Control("gamma", gammas, normaliser, isinstance(normaliser, Softmax))
+
+
+def _shares_of(control: _Control, stack: Scores) -> Callable[[Values], tuple[Values, Values]]:
+    """(heads,) factors of the control parameter to means over rows of the largest and of the own weight."""
+    logits, where, context = jnp.asarray(stack.logits), jnp.asarray(stack.where), stack.context
+    own = logits if not control.multiplies_logs else log_weights(control.normaliser, logits, context, where)
+    normaliser = None if control.multiplies_logs else control.normaliser
+
+    def shares(factors: Values) -> tuple[Values, Values]:
+        found = _shares(normaliser, own, jnp.asarray(factors)[:, None, None], context, where)
+        return np.asarray(found[0]), np.asarray(found[1])
+
+    return shares
+
+
+@jax.jit
+def _shares(
+    normaliser: Normaliser | None, own: Array, factors: Array, context: RowContext, where: Array
+) -> tuple[Array, Array]:
+    logs = factors * own
+    if normaliser is not None:
+        logs = log_weights(normaliser, logs, context, where)
+    logs = jnp.where(where & ~jnp.isneginf(own), logs, -jnp.inf)
+    masses = jnp.exp(logs - jnp.max(logs, axis=-1, keepdims=True))
+    total = jnp.sum(masses, axis=-1)
+    places = context.query_positions[:, None]
+    mine = jnp.take_along_axis(masses, jnp.broadcast_to(places, (*masses.shape[:-1], 1)), axis=-1)[..., 0]
+    return jnp.mean(1 / total, axis=(0, 2)), jnp.mean(mine / total, axis=(0, 2))
+
+
+def _first_half(shares: Callable[[Values], tuple[Values, Values]], which: int, heads: int) -> Values:
+    """The least factor at which a share is 1/2: 0 where it is above at once, infinite where it never is."""
+    table = np.stack([shares(np.full(heads, factor))[which] for factor in GRID])
+    above = table >= 0.5
+    first = np.argmax(above, axis=0)
+    high = GRID[first]
+    low = GRID[np.maximum(first - 1, 0)]
+    for _ in range(HALVINGS):
+        middle = np.sqrt(low * high)
+        up = shares(middle)[which] >= 0.5
+        low, high = np.where(up, low, middle), np.where(up, middle, high)
+    found = np.where(first == 0, 0.0, np.sqrt(low * high))
+    return np.where(above.any(axis=0), found, math.inf)
+
+
+def records(points: Sequence[HeadPoint]) -> list[dict[str, Any]]:
+    """JSON-ready records."""
+    return [dataclasses.asdict(one) for one in points]

@@ -1,0 +1,109 @@
+"""Theory against trained heads: predicted transitions, gradients below the threshold, blind heads."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from critattn.errors import SpecError
+from critattn.models.agreement import Agreement, validation
+from critattn.training.blind_heads import BlindHead as BlindHead
+from critattn.training.blind_heads import blind_heads as blind_heads
+from critattn.training.collapse import Collapse as Collapse
+from critattn.training.collapse import gradient_collapse as gradient_collapse
+from critattn.training.inspected import Trained
+from critattn.training.localisation import HeadPoint as HeadPoint
+from critattn.training.localisation import read_heads as read_heads
+
+TOLERANCE = 0.25
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One prediction of the critical gamma or p against the measured one.
+
+    Attributes:
+        prediction: its name.
+        control: "gamma" or "p".
+        heads: how many are compared.
+        agreement: relative errors over heads whose measured value is positive and finite.
+        sides: share of the heads that it puts on the right side: largest weight above 1/2 where the head's own value
+            is above the predicted one.
+        never: heads that no value of the control localises.
+        never_predicted: how many of these have no predicted transition either.
+    """
+
+    prediction: str
+    control: str
+    heads: int
+    agreement: Agreement
+    sides: float
+    never: int
+    never_predicted: int
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready record, without the errors of single heads."""
+        found = {name: value for name, value in vars(self).items() if name != "agreement"}
+        return {**found, **{key: value for key, value in vars(self.agreement).items() if key not in ("name", "errors")}}
+
+
+def agreement(points: Sequence[HeadPoint], *, own: bool = False, tolerance: float = TOLERANCE) -> tuple[Verdict, ...]:
+    """Every prediction against the measured critical values of the heads.
+
+    Args:
+        points: heads with one control parameter.
+        own: compare with the crossing of the own weight, as in the theory of symmetric tokens, not of the largest one.
+        tolerance: relative error that counts as met.
+
+    Raises:
+        SpecError: for no heads, or heads with different control parameters or predictions.
+    """
+    kinds = {(one.control, tuple(one.predicted)) for one in points}
+    if len(kinds) != 1:
+        names = ", ".join(sorted(control for control, _ in kinds)) or "none"
+        raise SpecError(f"heads: have control parameters {names}; allowed: heads of one kind of layer")
+    control, names = kinds.pop()
+    measured = np.array([one.measured_own if own else one.measured for one in points])
+    local = np.array([one.own_weight if own else one.largest for one in points]) > 0.5
+    values = np.array([one.value for one in points])
+    predicted = {name: np.array([one.predicted[name] for one in points]) for name in names}
+    found = validation(predicted, np.where(np.isfinite(measured), measured, math.nan), tolerance=tolerance)
+    never = np.isinf(measured)
+    return tuple(
+        Verdict(
+            name,
+            control,
+            len(points),
+            found[name],
+            float(np.mean((values > predicted[name]) == local)),
+            int(never.sum()),
+            int((never & np.isinf(predicted[name])).sum()),
+        )
+        for name in names
+    )
+
+
+def summary(model: Trained, sequences: Sequence[np.ndarray], *, rows: int = 16) -> dict[str, Any]:
+    """What `critattn inspect` says of a trained decoder besides the statistics of every model, JSON-ready.
+
+    Args:
+        model: the decoder.
+        sequences: bytes (n,) each, of one length.
+        rows: query rows at the end of each sequence.
+    """
+    points = read_heads(model, sequences, rows=rows)
+    blind = blind_heads(model, sequences, rows=rows) if model.variant.positions == "alibi" else ()
+    return {
+        "variant": model.variant.to_json(),
+        "training_length": model.shape.length,
+        "normaliser": model.normaliser,
+        "control": points[0].control,
+        "length": points[0].length,
+        "heads": [dataclasses.asdict(one) for one in points],
+        "agreement": [one.to_json() for one in agreement(points)],
+        "agreement_own": [one.to_json() for one in agreement(points, own=True)],
+        "blind": [dataclasses.asdict(one) for one in blind],
+    }

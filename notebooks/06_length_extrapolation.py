@@ -1,0 +1,220 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+# ---
+
+# %% [markdown]
+# # Beyond the training length
+#
+# A language model is trained on windows of $T$ bytes and then asked to read $16\,T$. Three papers say what should
+# happen: softmax with rotary positions gets worse and worse [arXiv 2501.13428, arXiv 2608.03994], a re-weighting
+# $\mathrm{ReLU}^p$ with a high power holds, so does a bias that falls with the distance, and scores that grow with
+# $\log n$ keep a head on its side of the transition [arXiv 2510.05554]. Here are decoders small enough to check: bytes
+# of Python's own library, a few layers, $T\approx100$.
+#
+# The first cell loads the results that come with the package. Where there are none it trains three variants for a
+# minute with the preset `smoke`, and says so: **two layers and 120 steps show how things are computed, not who wins.**
+
+# %%
+import dataclasses
+import math
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from critattn import plotting
+from critattn.errors import SpecError
+from critattn.models import opening, texts
+from critattn.training import corpus, evaluation, inspected, loop, records, validation, variants
+from critattn.training.presets import Preset, Shape, preset
+
+scratch = tempfile.TemporaryDirectory()
+TRIED = ("softmax-rope", "lssar-p15", "softmax-alibi")
+
+
+def at_hand():
+    """(folder, records) that came with the package, else of three short runs."""
+    found = [records.read(path) for path in sorted(opening.RECORDED.rglob("*-seed*.json"))]
+    if found:
+        return opening.RECORDED, found
+    folder, text = Path(scratch.name), corpus.load()
+    runs = [records.Run(folder, variants.named(name), preset("smoke"), 0) for name in TRIED]
+    return folder, [records.perform(run, text) for run in runs]
+
+
+folder, found = at_hand()
+recorded = folder == opening.RECORDED
+names = list(dict.fromkeys(one["config"]["variant"]["name"] for one in found))
+sizes = found[0]["config"]["preset"]["shape"]
+print(f"{len(found)} runs of {len(names)} variants, {'recorded' if recorded else 'SHORT, trained just now'}: ", end="")
+print(f"{sizes['layers']} layers, width {sizes['width']}, T = {sizes['length']} bytes")
+
+# %% [markdown]
+# ## 1. Loss against length
+#
+# Every length scores *the same bytes*: held-out text in blocks of $16\,T$, cut into windows of $T$, $2T$, ... . More
+# context can only help a model that knows how to use it. A uniform guess costs $\log 256=5.5$ nats a byte; a model that
+# knows no more than how frequent bytes are pays their entropy.
+
+# %%
+table = records.table(found)
+losses = {name: {row.at: row for row in table if (row.variant, row.quantity) == (name, "loss")} for name in names}
+multiples = sorted(next(iter(losses.values())))
+ordered = sorted(names, key=lambda name: losses[name][multiples[-1]].mean)
+library = corpus.load()
+print(f"bytes that know no context: {corpus.unigram_entropy(library.held_out):.2f} nats each")
+print(f"{'nats a byte at':18s}", *(f"{multiple:>5d} T" for multiple in multiples))
+for name in ordered:
+    print(f"{name:18s}", *(f"{losses[name][multiple].mean:7.3f}" for multiple in multiples))
+
+
+@plotting.styled
+def against_length(chosen):
+    """Loss of each variant over the length, with intervals where there are seeds."""
+    figure, axes = plotting.canvas(height=2.8)
+    panel = axes[0, 0]
+    for name in chosen:
+        rows = [losses[name][multiple] for multiple in multiples]
+        (line,) = panel.plot(multiples, [row.mean for row in rows], marker="o", ms=3, lw=1, label=name)
+        if all(row.low is not None for row in rows):
+            panel.fill_between(
+                multiples, [row.low for row in rows], [row.high for row in rows], color=line.get_color(), alpha=0.15
+            )
+    panel.set(xlabel="length over the training length", ylabel="loss, nats a byte", xscale="log")
+    panel.set_xticks(multiples, [str(multiple) for multiple in multiples])
+    panel.minorticks_off()
+    panel.legend(fontsize=6)
+    return figure
+
+
+against_length(ordered[:4] + ordered[-4:] if len(ordered) > 8 else ordered)
+
+# %% [markdown]
+# Which of the published orderings are there? A difference smaller than the interval over seeds is no ordering at all.
+
+# %%
+CLAIMS = (
+    ("re-weighting with p = 15 beats softmax at the greatest length", "lssar-p15", "softmax-rope"),
+    ("p = 15 beats p = 3 there", "lssar-p15", "lssar-p3"),
+    ("ALiBi beats rotary positions there", "softmax-alibi", "softmax-rope"),
+    ("log n on cosines beats softmax there", "cosine-logn-high", "softmax-rope"),
+)
+for words, better, worse in CLAIMS:
+    if better in losses and worse in losses:
+        one, other = (losses[name][multiples[-1]] for name in (better, worse))
+        apart = None if one.high is None or other.low is None else one.high < other.low or other.high < one.low
+        verdict = "yes" if one.mean < other.mean else "NO"
+        sure = {None: "one seed", True: "intervals apart", False: "intervals overlap"}[apart]
+        print(f"{words}: {verdict} ({one.mean:.2f} against {other.mean:.2f}, {sure})")
+
+# %% [markdown]
+# ## 2. Where the heads sit
+#
+# A head is *localised* where a row puts half of its weight on one key. What decides is not the same in every layer:
+# under softmax the factor on the scores, in units of $\log n$ on cosines $\gamma$; under $\mathrm{ReLU}^p$ the power
+# $p$, in which $\gamma$ drops out (docs/theory.md, section 12). So each head has a **critical** $\gamma$ or $p$ of its
+# own: leave its scores as they are and turn that one number until the mean of the largest weight is $1/2$.
+
+
+# %%
+def weights_of(name):
+    """The first weights of a variant at hand; None without."""
+    place = sorted(folder.rglob(f"{name}-seed*.npz")) + sorted(folder.rglob(f"{name}.npz"))
+    return inspected.load(place[0]) if place else None
+
+
+(text,) = texts.texts(("topics",))
+points = {}
+for name in names:
+    model = weights_of(name)
+    if model is None:
+        continue
+    sequences = texts.excerpts(lambda given: np.frombuffer(given.encode(), np.uint8), text, model.shape.length, 3)
+    points[name] = validation.read_heads(model, [one.astype(np.int32) for one in sequences])
+    heads = points[name]
+    local = np.mean([one.largest > 0.5 for one in heads])
+    middle = np.median([one.measured for one in heads])
+    now = np.median([one.value for one in heads])
+    print(
+        f"{name:18s} {heads[0].control:5s} = {now:6.2f}, critical {middle:6.2f} (medians); localised heads: {local:.0%}"
+    )
+
+# %% [markdown]
+# And the theory? It knows tokens with one common cosine $\rho$, queries that *are* their keys, and rows that look at
+# themselves. Trained heads are none of that. A prediction is called favourable where its median error and most of the
+# heads are within 25 %.
+
+# %%
+for name, heads in points.items():
+    for one in validation.agreement(heads):
+        error = "no root" if math.isnan(one.agreement.median) else f"median error {one.agreement.median:+.0%}"
+        print(
+            f"{name:18s} {one.prediction:18s} {error:22s} right side for {one.sides:4.0%} of heads: "
+            f"{'favourable' if one.agreement.favourable else 'not favourable'}"
+        )
+
+# %% [markdown]
+# ## 3. Does a head below the threshold stop learning?
+#
+# Below $\gamma_c=1/(1-\rho)$ the rows are nearly uniform, and the Jacobian of the layer vanishes with $n$. Does the
+# gradient of the matrices that make queries and keys? Two gammas on cosines were trained, one below for every $\rho$.
+
+# %%
+try:
+    collapse = validation.gradient_collapse(found)
+except SpecError as error:
+    print(f"not here: {error}")
+else:
+    for row in collapse.rows:
+        print(f"gamma = {row.gamma:4.2f}: {row.share:6.1%} of the gradient is of queries and keys, loss {row.loss:.2f}")
+    ends = "one seed" if collapse.low is None else f"95 %: {collapse.low:.2f} to {collapse.high:.2f}"
+    print(f"gamma {collapse.below:.2g} over gamma {collapse.above:.2g}: {collapse.ratio:.2f} ({ends}); ", end="")
+    print({True: "collapsed", False: "no collapse", None: "undecided"}[collapse.collapsed])
+
+# %% [markdown]
+# ## 4. Blind heads
+#
+# ALiBi subtracts $m\,d$. Once that exceeds 87 nats the weight is exactly zero in float32 (104 where small numbers are
+# not flushed), and so is every gradient through it. With 4 heads the steepest slope is $2^{-2}$: blind from
+# $d=350$ on, which a training window of 128 never sees, but a window of $16\,T$ does.
+
+# %%
+if (model := weights_of("softmax-alibi")) is not None:
+    for multiple in (1, 4, 16):
+        n = multiple * model.shape.length
+        tokens = np.frombuffer(text.content.encode(), np.uint8)[:n].astype(np.int32)
+        blind = validation.blind_heads(model, [tokens], number_formats=["fp32"])
+        flushed = [one for one in blind if one.underflow == "flushed" and one.layer == 0]
+        shares = ", ".join(f"{one.share:.0%} ({one.predicted_share:.0%})" for one in flushed)
+        print(f"n = {n:5d}: blind pairs of the heads of layer 0, by the slope alone in brackets: {shares}")
+
+# %% [markdown]
+# ## 5. Change one thing and run again
+#
+# A run is a function of its variant, sizes and seed: twice the same numbers, bit for bit. Here one that takes seconds.
+
+# %%
+tiny = Preset("tiny", Shape(layers=1, width=32, heads=2, hidden=48, length=32), 60, 8, 4e-3, 5, eval_blocks=4)
+mine = variants.named("softmax-alibi")
+first = loop.train(mine, tiny, library)
+again = loop.train(mine, tiny, library)
+assert np.array_equal(first.curves["loss"], again.curves["loss"])
+changed = loop.train(dataclasses.replace(mine, name="mine", log_distance=True), tiny, library)
+for name, run in (("linear distance", first), ("log distance", changed)):
+    beyond = evaluation.length_losses(run.model, library.held_out, count=tiny.eval_blocks)
+    print(f"{name:16s} loss {run.curves['loss'][0]:.2f} -> {run.curves['loss'][-1]:.2f};", end=" ")
+    print("at 1, 2, 4, 8, 16 T:", *(f"{one.window:.2f}" for one in beyond))
+
+# %% [markdown]
+# **To try.** (a) `critattn inspect trained:lssar-p15`: every head, with the theory beside it. (b) Another power:
+# `variants.softplus_family("mine", "softplus-l1", 6.0)`. Where does the loss at $16\,T$ turn? (c) Train `alibi-e`,
+# whose first head is blind beyond two bytes. What can it still learn?
+
+# %%
+scratch.cleanup()
+assert not os.path.exists(scratch.name)
