@@ -58,7 +58,7 @@ class Arrays:
             found |= {f"blocks.{index}.{name}": getattr(block, name) for name in ("attention_norm", "mlp_norm")}
         return cls(path, {f"{name}.weight": np.asarray(array, np.float32) for name, array in found.items()})
 
-    @cached_property
+    @property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Names and shapes."""
         return {name: TensorInfo(name, array.shape, "F32") for name, array in self.arrays.items()}

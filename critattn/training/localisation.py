@@ -142,18 +142,17 @@ def head_points(attention: Attention, layer: int, read: Read, dim: int) -> list[
 def _head_points(attention: Attention, layer: int, read: Read, dim: int) -> list[HeadPoint]:
     scores, norms, rho_keys = read
     n, count = scores.shape[-1], scores.shape[-2]
-    rows = jnp.arange(n - count, n)
-    context = attention.context(rows, n, dim)
-    where = np.arange(n)[None, :] <= np.asarray(rows)[:, None]
+    rows = np.arange(n - count, n)
+    context = attention.context(jnp.asarray(rows), n, dim)
+    where = np.arange(n)[None, :] <= rows[:, None]
     # a query or key of length 0 has no direction
-    cosines = np.where(norms > 0, scores / np.where(norms > 0, norms, 1), 0)
-    law: Any = attention.transforms[0]
-    logs = np.log(np.asarray(rows) + 1.0)[:, None]
-    scaled = np.where(where, np.asarray(law(jnp.asarray(scores), context)), 0) / logs
-    gammas = _over_rows(np.sum, scaled * np.where(where, cosines, 0)) / _over_rows(np.sum, (cosines * where) ** 2)
-    stack = Scores(context, cosines, np.asarray(attention.logits(jnp.asarray(scores), context)), where, gammas)
+    cosines = np.where(where & (norms > 0), scores / np.where(norms > 0, norms, 1), 0)
+    scaled, logits, own = (np.asarray(one) for one in _logits(attention, jnp.asarray(scores), context))
+    scaled = np.where(where, scaled, 0) / np.log(rows + 1.0)[:, None]
+    gammas = np.sum(scaled * cosines, axis=(0, 2, 3)) / np.sum(cosines**2, axis=(0, 2, 3))
+    stack = Scores(context, cosines, logits, where, gammas)
     control = _control(attention.normaliser, gammas)
-    share = _shares_of(control, stack)
+    share = _shares_of(control, stack, own)
     measured, measured_own = (control.own * _first_half(share, which, len(gammas)) for which in (0, 1))
     largest, own_weight = share(np.ones(len(gammas)))
     made = predicted.predictions(attention.normaliser, stack, dim)
@@ -164,22 +163,28 @@ def _head_points(attention: Attention, layer: int, read: Read, dim: int) -> list
             head,
             n,
             control.name,
-            float(control.own[head]),
-            *(float(one[head]) for one in angles),
-            float(rho_keys[:, head].mean()),
-            float(largest[head]),
-            float(own_weight[head]),
-            float(measured[head]),
-            float(measured_own[head]),
-            {name: float(values[head]) for name, values in made.items()},
+            value=float(control.own[head]),
+            rho=float(angles.rho[head]),
+            own=float(angles.own[head]),
+            top=float(angles.top[head]),
+            rho_keys=float(rho_keys[:, head].mean()),
+            largest=float(largest[head]),
+            own_weight=float(own_weight[head]),
+            measured=float(measured[head]),
+            measured_own=float(measured_own[head]),
+            predicted={name: float(values[head]) for name, values in made.items()},
         )
         for head in range(len(gammas))
     ]
 
 
-def _over_rows(reduce: Callable[..., Any], values: np.ndarray) -> Values:
-    """(heads,) of (sequences, heads, rows, keys)."""
-    return np.asarray(reduce(values, axis=(0, 2, 3)), np.float64)
+@jax.jit
+def _logits(attention: Attention, scores: Array, context: RowContext) -> tuple[Array, Array, Array]:
+    """Scores under the scaling law alone, logits, and logarithms of the weights."""
+    logits = attention.logits(scores, context)
+    where = context.key_positions[None, :] <= context.query_positions[:, None]
+    law: Any = attention.transforms[0]
+    return law(scores, context), logits, log_weights(attention.normaliser, logits, context, where)
 
 
 class _Control(NamedTuple):
@@ -198,10 +203,15 @@ def _control(normaliser: Normaliser, gammas: Values) -> _Control:
     return _Control("gamma", gammas, normaliser, isinstance(normaliser, Softmax))
 
 
-def _shares_of(control: _Control, stack: Scores) -> Callable[[Values], tuple[Values, Values]]:
-    """(heads,) factors of the control parameter to means over rows of the largest and of the own weight."""
-    logits, where, context = jnp.asarray(stack.logits), jnp.asarray(stack.where), stack.context
-    own = logits if not control.multiplies_logs else log_weights(control.normaliser, logits, context, where)
+def _shares_of(control: _Control, stack: Scores, logs: np.ndarray) -> Callable[[Values], tuple[Values, Values]]:
+    """(heads,) factors of the control parameter to means over rows of the largest and of the own weight.
+
+    Args:
+        control: the parameter.
+        stack: scores of the heads.
+        logs: logarithms of the weights at the factor 1.
+    """
+    own, where, context = jnp.asarray(logs if control.multiplies_logs else stack.logits), stack.where, stack.context
     normaliser = None if control.multiplies_logs else control.normaliser
 
     def shares(factors: Values) -> tuple[Values, Values]:

@@ -68,7 +68,8 @@ def predictions(normaliser: Normaliser, stack: Scores, dim: int) -> dict[str, Va
     `gap` log(n-1)/((s-rho) log n) with s the mean of the largest cosine, `tail` that of the logits' upper tail.
     Softplus and sigmoid over their sums, gamma: `simplex` is the half weight among equal cosines rho, and for softplus
     `gap` with the largest cosine s in place of 1. Powers, p: `tokens` is that of tokens of that rho in d dimensions
-    (softplus as first stage), `needle` that of the top of each row among Gaussian others.
+    (softplus as first stage), `needle` that of the top of each row among Gaussian others. In d dimensions a negative
+    rho counts as 0.
 
     Args:
         normaliser: of the heads.
@@ -108,7 +109,7 @@ def _softmax(found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, 
         gap = np.where(found.top > rho, others / ((found.top - rho) * log_n), math.inf)
     return {
         "limit": np.where(rho < 1, 1 / np.where(rho < 1, 1 - rho, 1), math.inf),
-        "finite_dimension": _in_range(rho, lambda one: finite_dimension.half_weight_gamma(one, log_n, dim)),
+        "finite_dimension": _in_range(rho, lambda _, one: finite_dimension.half_weight_gamma(one, log_n, dim)),
         "gap": gap,
         "tail": stack.gammas / np.nanmedian(1 / tails, axis=(0, 2)),
     }
@@ -117,14 +118,17 @@ def _softmax(found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, 
 def _power(normaliser: ReluPower, found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, Values]:
     made = {"needle": np.array([_needle(float(snr), log_n) for snr in signal_to_noise(normaliser, stack)])}
     if isinstance(normaliser.stage_one, SoftplusL1):
-        slopes = dict(zip(found.rho.tolist(), stack.gammas.tolist(), strict=True))
-        made["tokens"] = _in_range(found.rho, lambda one: relu_power.critical_p(one, log_n, dim, gamma=slopes[one]))
+        slopes = stack.gammas.tolist()
+        made["tokens"] = _in_range(
+            found.rho, lambda head, one: relu_power.critical_p(one, log_n, dim, gamma=slopes[head])
+        )
     return made
 
 
-def _in_range(rho: Values, predict: Callable[[float], Any]) -> Values:
-    """A prediction for each head with rho in [0, 1); NaN for others."""
-    return np.array([float(predict(one)) if 0 <= one < 1 else math.nan for one in rho.tolist()])
+def _in_range(rho: Values, predict: Callable[[int, float], Any]) -> Values:
+    """A prediction for each head by its number and its rho, which theory wants in [0, 1); NaN at 1."""
+    within = np.maximum(rho, 0).tolist()
+    return np.array([float(predict(head, one)) if one < 1 else math.nan for head, one in enumerate(within)])
 
 
 def signal_to_noise(normaliser: ReluPower, stack: Scores) -> Values:

@@ -31,7 +31,7 @@ class Verdict:
         heads: how many are compared.
         agreement: relative errors over heads whose measured value is positive and finite.
         sides: share of the heads that it puts on the right side: largest weight above 1/2 where the head's own value
-            is above the predicted one.
+            is above the predicted one; NaN without a prediction.
         never: heads that no value of the control localises.
         never_predicted: how many of these have no predicted transition either.
     """
@@ -78,12 +78,17 @@ def agreement(points: Sequence[HeadPoint], *, own: bool = False, tolerance: floa
             control,
             len(points),
             found[name],
-            float(np.mean((values > predicted[name]) == local)),
+            _sides(values, predicted[name], local),
             int(never.sum()),
             int((never & np.isinf(predicted[name])).sum()),
         )
         for name in names
     )
+
+
+def _sides(values: np.ndarray, predicted: np.ndarray, local: np.ndarray) -> float:
+    there = ~np.isnan(predicted)
+    return float(np.mean((values > predicted)[there] == local[there])) if there.any() else math.nan
 
 
 def summary(model: Trained, sequences: Sequence[np.ndarray], *, rows: int = 16) -> dict[str, Any]:
