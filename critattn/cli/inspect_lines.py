@@ -64,18 +64,26 @@ def _trained_lines(found: dict[str, Any]) -> list[Any]:
     title = f"own normaliser {found['normaliser']}, n = {found['length']}: critical {control}, measured and predicted"
     shown: list[Any] = [table(columns, rows, title=title)]
     for one in found["agreement"]:
-        verdict = "favourable" if one["favourable"] else "not favourable"
-        shown.append(
-            f"  predicted {control}, {one['prediction'].replace('_', ' ')}: median error {one['median']:+.0%}, within "
-            f"25 % for {one['within']:.0%}, right side for {one['sides']:.0%} of {one['heads']} heads; "
-            f"{one['never_predicted']} of {one['never']} that never localise foretold: {verdict}"
-        )
+        shown.append(_verdict_words(control, one))
     blind = [one for one in found["blind"] if one["format"] == "fp32" and one["underflow"] == "flushed"]
     if blind:
         dead = sum(one["share"] > 0 for one in blind)
         starved = sum(one["starved"] for one in blind)
         shown.append(f"blind in float32 at n = {found['length']}: {dead} of {len(blind)} heads; {starved} never learn")
     return shown
+
+
+def _verdict_words(control: str, one: dict[str, Any]) -> str:
+    verdict = "favourable" if one["favourable"] else "not favourable"
+    name = f"  predicted {control}, {one['prediction'].replace('_', ' ')}"
+    parts = []
+    if one["median"] == one["median"]:
+        parts.append(f"median error {one['median']:+.0%}, within 25 % for {one['within']:.0%}")
+    if one["sides"] == one["sides"]:
+        parts.append(f"right side for {one['sides']:.0%} of {one['heads']} heads")
+    if one["never"]:
+        parts.append(f"{one['never_predicted']} of {one['never']} heads that never localise foretold")
+    return f"{name}: {', '.join(parts) or 'outside its range'}: {verdict}"
 
 
 def _prediction_words(name: str, made: dict[str, Any]) -> str:

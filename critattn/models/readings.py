@@ -47,7 +47,8 @@ def read_layer(view: Any, rows: np.ndarray, *, formats: tuple[str, ...] = FORMAT
     for drop in (False, True):
         found: dict[str, Any] = dict(row_statistics(low, allowed, drop_first=drop, formats=formats))
         if own is not logits:
-            plain = row_statistics(logits, allowed, drop_first=drop, formats=())
+            # compiled already
+            plain = row_statistics(logits, allowed, drop_first=drop, formats=formats)
             found |= {name: plain[name] for name in ("spread", "freezing_ratio")}
         if predictions:
             seen = np.array(allowed)

@@ -1,9 +1,9 @@
 """Where each trained head stands against its own transition, in gamma or in p, and where theory puts it."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +25,8 @@ from critattn.training.predicted import Scores
 
 Values = NDArray[np.float64]
 # factors of the control parameter at which a crossing is looked for, before it is bisected
-GRID = np.geomspace(1e-3, 1e4, 85)
-HALVINGS = 40
+GRID = np.geomspace(1e-3, 1e4, 71)
+HALVINGS = 36
 LEAST_ROWS = 4
 
 
@@ -152,9 +152,9 @@ def _head_points(attention: Attention, layer: int, read: Read, dim: int) -> list
     gammas = np.sum(scaled * cosines, axis=(0, 2, 3)) / np.sum(cosines**2, axis=(0, 2, 3))
     stack = Scores(context, cosines, logits, where, gammas)
     control = _control(attention.normaliser, gammas)
-    share = _shares_of(control, stack, own)
-    measured, measured_own = (control.own * _first_half(share, which, len(gammas)) for which in (0, 1))
-    largest, own_weight = share(np.ones(len(gammas)))
+    multiplied, free = (own, None) if control.multiplies_logs else (logits, control.normaliser)
+    crossings, now = _crossings(free, jnp.asarray(multiplied), context, jnp.asarray(where))
+    (measured, measured_own), (largest, own_weight) = control.own * np.asarray(crossings), now
     made = predicted.predictions(attention.normaliser, stack, dim)
     angles = predicted.angles(stack)
     return [
@@ -203,29 +203,43 @@ def _control(normaliser: Normaliser, gammas: Values) -> _Control:
     return _Control("gamma", gammas, normaliser, isinstance(normaliser, Softmax))
 
 
-def _shares_of(control: _Control, stack: Scores, logs: np.ndarray) -> Callable[[Values], tuple[Values, Values]]:
-    """(heads,) factors of the control parameter to means over rows of the largest and of the own weight.
+@jax.jit
+def _crossings(
+    normaliser: Normaliser | None, own: Array, context: RowContext, where: Array
+) -> tuple[Array, tuple[Array, Array]]:
+    """(2, heads) least factors at which the largest and the own weight are 1/2, and both weights at the factor 1.
+
+    A factor is 0 where the weight is above 1/2 at once, and infinite where it never is.
 
     Args:
-        control: the parameter.
-        stack: scores of the heads.
-        logs: logarithms of the weights at the factor 1.
+        normaliser: of logits; None where factors multiply the logarithms of the weights.
+        own: these logits or logarithms, (sequences, heads, rows, keys).
+        context: of the rows.
+        where: (rows, keys), keys that a row sees.
     """
-    own, where, context = jnp.asarray(logs if control.multiplies_logs else stack.logits), stack.where, stack.context
-    normaliser = None if control.multiplies_logs else control.normaliser
+    heads = own.shape[1]
+    both = partial(_shares, normaliser, own, context, where)
+    grid = jnp.asarray(GRID)
+    table = jax.lax.map(lambda factor: jnp.stack(both(jnp.full(heads, factor))), grid)
+    above = table >= 0.5
+    first = jnp.argmax(above, axis=0)
 
-    def shares(factors: Values) -> tuple[Values, Values]:
-        found = _shares(normaliser, own, jnp.asarray(factors)[:, None, None], context, where)
-        return np.asarray(found[0]), np.asarray(found[1])
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = jnp.sqrt(low * high)
+        up = jnp.stack([both(middle[which])[which] for which in (0, 1)]) >= 0.5
+        return jnp.where(up, low, middle), jnp.where(up, middle, high)
 
-    return shares
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (grid[jnp.maximum(first - 1, 0)], grid[first]))
+    found = jnp.where(first == 0, 0.0, jnp.sqrt(low * high))
+    return jnp.where(jnp.any(above, axis=0), found, jnp.inf), both(jnp.ones(heads))
 
 
-@jax.jit
 def _shares(
-    normaliser: Normaliser | None, own: Array, factors: Array, context: RowContext, where: Array
+    normaliser: Normaliser | None, own: Array, context: RowContext, where: Array, factors: Array
 ) -> tuple[Array, Array]:
-    logs = factors * own
+    """Means over rows of the largest and of the own weight, (heads,) each, at factors (heads,)."""
+    logs = factors[:, None, None] * own
     if normaliser is not None:
         logs = log_weights(normaliser, logs, context, where)
     logs = jnp.where(where & ~jnp.isneginf(own), logs, -jnp.inf)
@@ -234,21 +248,6 @@ def _shares(
     places = context.query_positions[:, None]
     mine = jnp.take_along_axis(masses, jnp.broadcast_to(places, (*masses.shape[:-1], 1)), axis=-1)[..., 0]
     return jnp.mean(1 / total, axis=(0, 2)), jnp.mean(mine / total, axis=(0, 2))
-
-
-def _first_half(shares: Callable[[Values], tuple[Values, Values]], which: int, heads: int) -> Values:
-    """The least factor at which a share is 1/2: 0 where it is above at once, infinite where it never is."""
-    table = np.stack([shares(np.full(heads, factor))[which] for factor in GRID])
-    above = table >= 0.5
-    first = np.argmax(above, axis=0)
-    high = GRID[first]
-    low = GRID[np.maximum(first - 1, 0)]
-    for _ in range(HALVINGS):
-        middle = np.sqrt(low * high)
-        up = shares(middle)[which] >= 0.5
-        low, high = np.where(up, low, middle), np.where(up, middle, high)
-    found = np.where(first == 0, 0.0, np.sqrt(low * high))
-    return np.where(above.any(axis=0), found, math.inf)
 
 
 def records(points: Sequence[HeadPoint]) -> list[dict[str, Any]]:

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from critattn.models.predictions import predicted_multipliers
-from critattn.normalisers import ReluPower, Sigmoid, SigmoidL1, Softmax, SoftplusL1
-from critattn.protocols import Normaliser, RowContext, precision
+from critattn.normalisers import FirstStage, ReluPower, Sigmoid, SigmoidL1, Softmax, SoftplusL1
+from critattn.protocols import Array, Normaliser, RowContext, precision
 from critattn.theory import finite_dimension, needle, relu_power, sigmoid, softplus
 from critattn.theory.quadrature import bracketed_root
 
@@ -137,7 +138,7 @@ def signal_to_noise(normaliser: ReluPower, stack: Scores) -> Values:
     Of the first stage's phi, to which the power is applied.
     """
     with precision("float64"):
-        logs = np.asarray(normaliser.stage_one.log_phi(jnp.asarray(stack.logits), stack.context))
+        logs = np.asarray(_log_phi(normaliser.stage_one, jnp.asarray(stack.logits), stack.context))
     masked = np.where(stack.where, logs, -np.inf)
     phi = np.exp(masked - masked.max(axis=-1, keepdims=True))
     first = np.arange(phi.shape[-1]) == phi.argmax(axis=-1)[..., None]
@@ -147,6 +148,11 @@ def signal_to_noise(normaliser: ReluPower, stack: Scores) -> Values:
     spread = np.sqrt(np.where(others, (phi - mean[..., None]) ** 2, 0).sum(axis=-1) / count)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nanmedian((1 - mean) / spread, axis=(0, 2))
+
+
+@jax.jit
+def _log_phi(stage: FirstStage, logits: Array, context: RowContext) -> Array:
+    return stage.log_phi(logits, context)
 
 
 def _needle(snr: float, log_n: float) -> float:
