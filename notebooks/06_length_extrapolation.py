@@ -199,7 +199,7 @@ if (model := weights_of("softmax-alibi")) is not None:
 # A run is a function of its variant, sizes and seed: twice the same numbers, bit for bit. Here one that takes seconds.
 
 # %%
-tiny = Preset("tiny", Shape(layers=1, width=32, heads=2, hidden=48, length=32), 60, 8, 4e-3, 5, eval_blocks=4)
+tiny = Preset("tiny", Shape(layers=1, width=32, heads=2, hidden=48, length=32), 120, 16, 4e-3, 5, eval_blocks=4)
 mine = variants.named("softmax-alibi")
 first = loop.train(mine, tiny, library)
 again = loop.train(mine, tiny, library)
@@ -207,7 +207,7 @@ assert np.array_equal(first.curves["loss"], again.curves["loss"])
 changed = loop.train(dataclasses.replace(mine, name="mine", log_distance=True), tiny, library)
 for name, run in (("linear distance", first), ("log distance", changed)):
     beyond = evaluation.length_losses(run.model, library.held_out, count=tiny.eval_blocks)
-    print(f"{name:16s} loss {run.curves['loss'][0]:.2f} -> {run.curves['loss'][-1]:.2f};", end=" ")
+    print(f"{name:16s} loss {run.curves['loss'][:10].mean():.2f} -> {run.curves['loss'][-10:].mean():.2f};", end=" ")
     print("at 1, 2, 4, 8, 16 T:", *(f"{one.window:.2f}" for one in beyond))
 
 # %% [markdown]

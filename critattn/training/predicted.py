@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from critattn.models.predictions import predicted_multipliers
+from critattn.models.predictions import score_statistics, tail_multiplier
 from critattn.normalisers import FirstStage, ReluPower, Sigmoid, SigmoidL1, Softmax, SoftplusL1
 from critattn.protocols import Array, Normaliser, RowContext, precision
 from critattn.theory import finite_dimension, needle, relu_power, sigmoid, softplus
@@ -105,7 +105,7 @@ def _never(values: object) -> Values:
 def _softmax(found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, Values]:
     rho = found.rho
     others = math.log(math.expm1(log_n))
-    tails = predicted_multipliers(stack.logits, stack.where)["tail"]
+    tails = tail_multiplier(score_statistics(stack.logits, stack.where))
     with np.errstate(invalid="ignore", divide="ignore"):
         gap = np.where(found.top > rho, others / ((found.top - rho) * log_n), math.inf)
     return {
