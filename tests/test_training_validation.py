@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 
 from critattn import normalisers, scaling
 from critattn.attention import Attention, Causal
-from critattn.cli import main
+from critattn.cli import inspect_lines, main
 from critattn.errors import SpecError, StoreError
 from critattn.models import forward, loss, opening, own_weights
 from critattn.models.probes import row_statistics
@@ -315,6 +315,17 @@ def test_blind_pairs_are_those_of_the_scores(tokens):
     assert all(one.zeros <= one.share for one in found)
     with pytest.raises(SpecError, match="has no bias"):
         validation.blind_heads(trained("lssar-p3"), tokens)
+
+
+def test_the_summary_counts_blind_pairs_at_every_length(tokens):
+    found = validation.summary(trained("softmax-alibi"), tokens, rows=8, longer=[[np.tile(tokens[0], 2)]])
+    assert [one["length"] for one in found["blind"]] == [32] * 8 + [64] * 8
+    assert (found["control"], len(found["heads"]), found["training_length"]) == ("gamma", 2, 32)
+    said = "\n".join(line for line in inspect_lines.trained_lines(found) if isinstance(line, str))
+    shares = [one["share"] for one in found["blind"] if (one["format"], one["underflow"]) == ("fp32", "flushed")]
+    for n, (first, second) in zip((32, 64), (shares[:2], shares[2:]), strict=True):
+        assert f"weight 0 in float32 at n = {n}: {(first + second) / 2:.1%} of the pairs" in said
+    assert "predicted gamma, tail: median error" in said
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from critattn.errors import SpecError
 
 LENGTHS = (128, 256, 512, 1024)
 PROTEIN_LENGTHS = (32, 64, 104)
+# lengths over the training length at which blind pairs of ALiBi are counted besides
+BEYOND = (4, 16)
 FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0)
 
 
@@ -220,8 +222,13 @@ class _Job:
         if not isinstance(self.model, Trained):
             return None
         n = self.model.shape.length
-        windows = [excerpts(self.encoder.encode, text, n, self.plan.windows) for text in self.texts]
-        return summary(self.model, [one for some in windows for one in some], rows=min(self.plan.rows, n // 2))
+
+        def windows(length: int, count: int) -> list[Any]:
+            return [one for text in self.texts for one in excerpts(self.encoder.encode, text, length, count)]
+
+        shortest = min(len(text.content) for text in self.texts)
+        longer = [windows(times * n, 1) for times in BEYOND if times * n < shortest]
+        return summary(self.model, windows(n, self.plan.windows), rows=min(self.plan.rows, n // 2), longer=longer)
 
     def _growth(self, means: Any) -> list[dict[str, Any]]:
         """The growth of t_c and Delta of the model's median head, key 0 kept and dropped."""

@@ -37,7 +37,7 @@ def for_people(found: dict[str, Any]) -> Any:
         shown.append(f"{words} key 0: t_c median {cell(middle['50'])} (5 to 95 %: {ends}); heads: {phases}")
         shown += [_prediction_words(name, made) for name, made in one["predictions"].items()]
     if found["trained"]:
-        shown += _trained_lines(found["trained"])
+        shown += trained_lines(found["trained"])
     shown += [one["sentence"] for one in found["growth"]]
     if found["advice"]:
         shown += found["advice"]["reasons"]
@@ -46,7 +46,7 @@ def for_people(found: dict[str, Any]) -> Any:
     return lines(*shown, f"store: {found['store']}")
 
 
-def _trained_lines(found: dict[str, Any]) -> list[Any]:
+def trained_lines(found: dict[str, Any]) -> list[Any]:
     """A decoder's heads against the theory of their own normaliser."""
     control, heads = found["control"], found["heads"]
     columns = (
@@ -66,10 +66,14 @@ def _trained_lines(found: dict[str, Any]) -> list[Any]:
     for one in found["agreement"]:
         shown.append(_verdict_words(control, one))
     blind = [one for one in found["blind"] if one["format"] == "fp32" and one["underflow"] == "flushed"]
-    if blind:
-        dead = sum(one["share"] > 0 for one in blind)
-        starved = sum(one["starved"] for one in blind)
-        shown.append(f"blind in float32 at n = {found['length']}: {dead} of {len(blind)} heads; {starved} never learn")
+    for n in sorted({one["length"] for one in blind}):
+        here = [one for one in blind if one["length"] == n]
+        share, alone = (sum(one[key] for one in here) / len(here) for key in ("share", "predicted_share"))
+        shown.append(
+            f"  weight 0 in float32 at n = {n}: {share:.1%} of the pairs of query and key, {alone:.1%} by the slopes "
+            f"alone; {sum(one['share'] > 0 for one in here)} of {len(here)} heads have some, "
+            f"{sum(one['starved'] for one in here)} see one key only and never learn"
+        )
     return shown
 
 

@@ -91,16 +91,20 @@ def _sides(values: np.ndarray, predicted: np.ndarray, local: np.ndarray) -> floa
     return float(np.mean((values > predicted)[there] == local[there])) if there.any() else math.nan
 
 
-def summary(model: Trained, sequences: Sequence[np.ndarray], *, rows: int = 16) -> dict[str, Any]:
+def summary(
+    model: Trained, sequences: Sequence[np.ndarray], *, rows: int = 16, longer: Sequence[Sequence[np.ndarray]] = ()
+) -> dict[str, Any]:
     """What `critattn inspect` says of a trained decoder besides the statistics of every model, JSON-ready.
 
     Args:
         model: the decoder.
         sequences: bytes (n,) each, of one length.
         rows: query rows at the end of each sequence.
+        longer: sequences of other lengths, on which what ALiBi cannot see is read as well.
     """
     points = read_heads(model, sequences, rows=rows)
-    blind = blind_heads(model, sequences, rows=rows) if model.variant.positions == "alibi" else ()
+    groups = (sequences, *longer) if model.variant.positions == "alibi" else ()
+    blind = [one for group in groups for one in blind_heads(model, group, rows=rows)]
     return {
         "variant": model.variant.to_json(),
         "training_length": model.shape.length,
