@@ -30,7 +30,7 @@ import numpy as np
 from critattn import plotting
 from critattn.errors import SpecError
 from critattn.models import opening, texts
-from critattn.training import corpus, evaluation, inspected, loop, records, validation, variants
+from critattn.training import corpus, evaluation, inspected, loop, records, results, validation, variants
 from critattn.training.presets import Preset, Shape, preset
 
 scratch = tempfile.TemporaryDirectory()
@@ -39,11 +39,11 @@ TRIED = ("softmax-rope", "lssar-p15", "softmax-alibi")
 
 def at_hand():
     """(folder, records) that came with the package, else of three short runs."""
-    found = [records.read(path) for path in sorted(opening.RECORDED.rglob("*-seed*.json"))]
+    found = [results.read(path) for path in sorted(opening.RECORDED.rglob("*-seed*.json"))]
     if found:
         return opening.RECORDED, found
     folder, text = Path(scratch.name), corpus.load()
-    runs = [records.Run(folder, variants.named(name), preset("smoke"), 0) for name in TRIED]
+    runs = [results.Run(folder, variants.named(name), preset("smoke"), 0) for name in TRIED]
     return folder, [records.perform(run, text) for run in runs]
 
 
@@ -62,7 +62,7 @@ print(f"{sizes['layers']} layers, width {sizes['width']}, T = {sizes['length']} 
 # knows no more than how frequent bytes are pays their entropy.
 
 # %%
-table = records.table(found)
+table = results.table(found)
 losses = {name: {row.at: row for row in table if (row.variant, row.quantity) == (name, "loss")} for name in names}
 multiples = sorted(next(iter(losses.values())))
 ordered = sorted(names, key=lambda name: losses[name][multiples[-1]].mean)

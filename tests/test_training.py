@@ -26,6 +26,7 @@ from critattn.training import (
     model,
     prompts,
     records,
+    results,
     rotary,
     torch_twin,
     variants,
@@ -393,8 +394,8 @@ def test_intervals_are_those_of_scipy():
         assert evaluation.wilson(right, count) == pytest.approx((wanted.low, wanted.high), abs=1e-6)
     values = [1.5, 1.7, 1.4]
     wanted = stats.ttest_1samp(values, 0).confidence_interval()
-    assert records.interval(values)[1:] == pytest.approx((wanted.low, wanted.high))
-    assert records.interval([2.0]) == (2.0, None, None)
+    assert results.interval(values)[1:] == pytest.approx((wanted.low, wanted.high))
+    assert results.interval([2.0]) == (2.0, None, None)
 
 
 def test_weights_come_back_as_float16_with_their_header(tmp_path):
@@ -437,18 +438,18 @@ def test_loss_and_gradient_are_those_of_torch(text):
 @pytest.mark.slow
 def test_smoke_learns_more_than_the_frequencies_of_bytes(text, tmp_path):
     preset = PRESETS["smoke"]
-    run = records.Run(tmp_path, variants.named("softmax-rope"), preset, 0)
+    run = results.Run(tmp_path, variants.named("softmax-rope"), preset, 0)
     found = records.perform(run, text, command="here")
     entropy = corpus.unigram_entropy(text.held_out)
     assert found["losses"][0]["window"] < entropy
     # rounding to 11 bits moves each weight by 2^-12 of itself at most
     assert abs(found["rounded_loss"]["float16"] - found["rounded_loss"]["float32"]) < 1e-2
     assert not run.file(".checkpoint.npz").exists()
-    assert records.perform(run, text) == records.read(run.file(".json"))
+    assert records.perform(run, text) == results.read(run.file(".json"))
     assert records.perform_all([run, run], text, share=(1, 2)) == []
     with pytest.raises(StoreError, match="preset.steps was 120, is 121"):
         records.perform(dataclasses.replace(run, preset=dataclasses.replace(preset, steps=121)), text)
-    rows = records.table(records.read_all(tmp_path, "smoke"))
+    rows = results.table(results.read_all(tmp_path, "smoke"))
     assert {row.quantity for row in rows} == {"loss", "last_loss", "passkey", "needle"}
     made, header = weights.load(run.file(".npz"))
     assert header["config_hash"] == found["config_hash"]

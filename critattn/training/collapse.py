@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critattn.errors import SpecError
-from critattn.training.records import interval
+from critattn.training.results import interval
 
 Values = NDArray[np.float64]
 # a gradient that is a tenth of another has collapsed; a convention

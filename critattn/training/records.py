@@ -14,14 +14,7 @@ from critattn.training import checkpoints, loop, weights
 from critattn.training.corpus import Corpus
 from critattn.training.evaluation import MULTIPLES, Evaluation, blocks, evaluate, length_losses
 from critattn.training.presets import Preset
-from critattn.training.results import Row as Row
-from critattn.training.results import Run as Run
-from critattn.training.results import as_json as as_json
-from critattn.training.results import interval as interval
-from critattn.training.results import read as read
-from critattn.training.results import read_all as read_all
-from critattn.training.results import table as table
-from critattn.training.results import write as write
+from critattn.training.results import Run, read, write
 
 FORMAT = 1
 # steps of a curve that are averaged into one number of a record
