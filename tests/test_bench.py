@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import oracles
 import pytest
+from click.testing import CliRunner
 
 import critattn as ca
 from critattn import gradient
 from critattn.bench import alternatives, cases, step, timing
 from critattn.bench.timing import Alone, alone, alternate
+from critattn.cli import main
 from critattn.cli.bench import targets_table
+from critattn.training import torch_twin
 
 
 def test_alternation_gives_the_ratio_of_each_pair():
@@ -102,3 +105,21 @@ def test_the_table_says_what_was_missed():
     assert lines[2] == "| one | 0.2 x SDPA | at most 0.25 | met | 2 | 1.5 |"
     assert lines[3] == "| two | 0.3 x SDPA | at most 0.25 | not met |  | 2.5 |"
     assert lines[4] == "| three | - | at most 0.25 | - |  | 3.5 |"
+
+
+@pytest.mark.slow
+def test_training_steps_keep_up_with_torch():
+    found = list(cases.training_steps(quick=True))
+    assert len(found) == (2 if torch_twin.HAS_TORCH else 0)
+    for one in found:
+        assert one.target == "at most 2"
+        # three times the target, for machines that do something else as well
+        assert one.figure is not None
+        assert one.figure < 6
+
+
+def test_training_steps_alone_are_not_recorded(tmp_path):
+    done = CliRunner().invoke(main, ["bench", "--training", "--out", str(tmp_path / "kept")])
+    assert done.exit_code == 2
+    assert "--training: takes no --out" in done.stderr
+    assert list(tmp_path.iterdir()) == []

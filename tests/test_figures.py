@@ -4,7 +4,6 @@ import json
 import numpy as np
 import pytest
 import tiny_models
-import tiny_training
 from click.testing import CliRunner
 from matplotlib.text import Text
 
@@ -19,7 +18,7 @@ from critattn.models.scale_runs import ScalePlan, run_scale, scale_sweep
 from critattn.models.texts import texts as texts_of
 from critattn.sweeps import Axes, SweepSpec, load_study, run_sweep, store_path
 from critattn.theory import simplex
-from critattn.training import collected, corpus, evaluation, experiments, presets, ranking, records
+from critattn.training import collapse, collected, experiments, ranking
 from critattn.training.published import PUBLISHED
 
 NAMES = rooms.names("figures")
@@ -43,17 +42,19 @@ OF_STUDIES = [name for name in NAMES if name not in (*OF_TABLES, *OF_MODELS, *OF
 MEASURED = ("format_thresholds",)
 # transitions in p, for which the width in gamma is not
 IN_P = ("critical_p",)
-# in fast tests the figures of tables, whose data take a second at most, and those of a tiny trained model
+# in fast tests the figures of tables, whose data take a second at most, and those of trained models
 SOME = [name if name not in OF_STUDIES else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 PLAN = inspection.Plan((16, 48), windows=1, rows=8, probes=2)
+# of the results that come with the package
 TRAINED = """
 kind = "training"
-title = "Three attentions"
+title = "Four attentions"
 measures = ["loss", "passkey"]
 preset = "small"
-seeds = [0, 1]
-variants = ["softmax-rope", "lssa", "sigmoid"]
+seeds = [0, 1, 2]
+variants = ["softmax-rope", "lssa", "sigmoid", "cosine-logn-low"]
 """
+FOUR = ["softmax-rope", "lssa", "sigmoid", "cosine-logn-low"]
 SCALES = ScalePlan((16, 48), windows=1, rows=8, factors=(0.5, 1.0, 2.0))
 
 
@@ -94,22 +95,22 @@ def inspected(model_store):
 
 
 @pytest.fixture(scope="module")
-def trained_store(tmp_path_factory):
-    """A store and a study of three attentions, trained for some steps at two seeds."""
-    root = tmp_path_factory.mktemp("trained")
-    (root / "three.toml").write_text(TRAINED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(presets.PRESETS, "small", tiny_training.PROMPTS)
-        patch.setattr(evaluation, "CALL_BYTES", tiny_training.PROMPT_CALL_BYTES)
-        patch.setattr(evaluation, "SHARES", tiny_training.SHARES)
-        wanted = experiments.experiment(str(root / "three.toml"))
-        assert records.perform_all(wanted.runs(root / "training"), corpus.load(), command="here") == []
-        yield root
+def four(tmp_path_factory):
+    """A study of four attentions whose results come with the package."""
+    path = tmp_path_factory.mktemp("studies") / "four.toml"
+    path.write_text(TRAINED)
+    return path
 
 
 @pytest.fixture(scope="module")
-def trained(trained_store):
-    return trainings.dataset("training:x", name=str(trained_store / "three.toml"), store=str(trained_store))[1]
+def trained(four):
+    label, data = trainings.dataset("training:x", name=str(four), store=str(four.parent))
+    assert label == f"{four}-recorded"
+    return data
+
+
+def recorded(name, seed):
+    return json.loads((experiments.RECORDED / "small" / f"{name}-seed{seed}.json").read_text())
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def test_the_figures_that_the_package_promises():
     assert studies.split() == OF_STUDIES
     assert OF_MODELS == ["head_map", "heads_plane", "layer_profile", "perplexity_scale", "predicted_multipliers"]
     assert set(OF_TABLES) == normalisers | number_formats
-    assert OF_TRAINING == ["loss_against_length", "ranking", "retrieval_against_distance"]
+    assert OF_TRAINING == ["gradient_in_training", "loss_against_length", "ranking", "retrieval_against_distance"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -345,40 +346,54 @@ def test_curves_of_perplexity_are_exponentials_of_mean_losses(figure_of, inspect
 @pytest.mark.parametrize("name", OF_TRAINING)
 def test_captions_of_trainings_say_what_was_trained_and_how(trained, name):
     caption = rooms.load("figures", name).caption(trained)
-    assert caption.endswith("Data: critattn extrapolate three, preset small.")
-    assert "1 layer, width 8 and 1 head, trained at T = 96 bytes for 10 steps of 2 sequences, 50% of them" in caption
-    assert "seeds 0, 1" in caption
+    assert caption.endswith("Data: critattn extrapolate four, preset small.")
+    assert "3 layers, width 128 and 4 heads, trained at T = 128 bytes for 600 steps of 32 sequences, 50% of" in caption
+    assert "seeds 0, 1, 2" in caption
     lost = trained.isel(seed=[0]).assign_attrs(units_missing=1)
     assert "One run each, seed 0" in rooms.load("figures", name).caption(lost)
-    assert "1 of 6 runs are not there" in rooms.load("figures", name).caption(lost)
+    assert "1 of 12 runs are not there" in rooms.load("figures", name).caption(lost)
 
 
-def test_curves_of_loss_are_means_of_the_records(figure_of, trained, trained_store):
-    folder = trained_store / "training" / "small"
+def test_curves_of_loss_are_means_of_the_records(figure_of):
     for panel, key in zip(panels(figure_of("loss_against_length")), ("window", "last"), strict=True):
         lines = [line for line in panel.get_lines() if len(line.get_xdata()) == 5]
-        assert [line.get_label() for line in lines] == ["softmax-rope", "lssa", "sigmoid"]
+        assert [line.get_label() for line in lines] == FOUR
         for line in lines:
-            both = [json.loads((folder / f"{line.get_label()}-seed{seed}.json").read_text()) for seed in (0, 1)]
-            wanted = np.mean([[one[key] for one in record["losses"]] for record in both], axis=0)
+            each = [recorded(line.get_label(), seed) for seed in range(3)]
+            wanted = np.mean([[one[key] for one in record["losses"]] for record in each], axis=0)
             np.testing.assert_allclose(line.get_ydata(), wanted, rtol=1e-12)
-            np.testing.assert_array_equal(line.get_xdata(), 96 * 2 ** np.arange(5))
+            np.testing.assert_array_equal(line.get_xdata(), 128 * 2 ** np.arange(5))
 
 
-def test_retrieval_is_drawn_at_the_distances_of_the_records(figure_of, trained, trained_store):
-    record = json.loads((trained_store / "training" / "small" / "lssa-seed0.json").read_text())
+def test_retrieval_is_drawn_at_the_distances_of_the_records(figure_of):
+    found = recorded("lssa", 0)["retrieval"]
     for panel, kind in zip(panels(figure_of("retrieval_against_distance")), ("passkey", "needle"), strict=True):
-        measured = [one["distance"] for one in record["retrieval"] if one["kind"] == kind]
+        measured = [one["distance"] for one in found if one["kind"] == kind]
         line = next(line for line in panel.get_lines() if line.get_label() == "lssa")
         there = np.asarray(line.get_xdata())[np.isfinite(line.get_ydata())]
         np.testing.assert_array_equal(there, measured)
+
+
+def test_gradients_are_drawn_as_the_collapse_is_computed(figure_of):
+    curve, end = panels(figure_of("gradient_in_training"))
+    row = collapse.gradient_collapse(
+        [recorded("cosine-logn-low", seed) for seed in range(3)] + [recorded("cosine-logn-high", 0)]
+    ).rows[0]
+    point = next(line for line in end.get_lines() if len(line.get_xdata()) == 1)
+    assert point.get_xdata()[0] == 1
+    assert point.get_ydata()[0] == pytest.approx(row.share)
+    bar = next(line for line in end.get_lines() if list(line.get_xdata()) == [1, 1] and max(line.get_ydata()) < 1)
+    np.testing.assert_allclose(bar.get_ydata(), [row.share_low, row.share_high])
+    (line,) = curve.get_lines()
+    assert line.get_label() == "1"
+    assert len(line.get_ydata()) == 60
 
 
 def test_points_of_the_ranking_are_published_and_found_here(figure_of, trained):
     column = next(one for one in PUBLISHED if one.key == "loss-8T")
     place = [one.published.key for one in ranking.rankings(trained)].index("loss-8T")
     points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in panels(figure_of("ranking"))[place].get_lines()]
-    names = ["softmax-rope", "lssa", "sigmoid"]
+    names = ["softmax-rope", "lssa", "sigmoid"]  # cosines with log n are not in that table
     here = [collected.over_seeds(trained["loss"].sel(variant=name, multiple=8).values).value for name in names]
     assert points == [(column.values[name], pytest.approx(value)) for name, value in zip(names, here, strict=True)]
 
@@ -389,7 +404,7 @@ def test_one_run_without_prompts_is_drawn_or_refused(trained, name):
     if name == "loss_against_length":
         assert texts(module.draw(data))
     else:
-        with pytest.raises(SpecError, match="no retrieval was measured|no published column has two"):
+        with pytest.raises(SpecError, match="no retrieval was measured|no published column|no variant has log n"):
             module.draw(data)
 
 
@@ -449,15 +464,13 @@ def test_command_draws_an_inspection_by_its_name(command, model_store, tmp_path)
         assert done.stderr.count("\n") == 1
 
 
-def test_command_draws_a_training_study_by_its_name(command, trained_store, tmp_path):
-    study = str(trained_store / "three.toml")
-    how = ("--experiment", study, "--store", str(trained_store), "--format", "svg", "--json")
-    done = command("loss_against_length", *how)
+def test_command_draws_a_training_study_by_its_name(command, four, tmp_path):
+    done = command("loss_against_length", "--experiment", str(four), "--format", "svg", "--json")
     assert done.exit_code == 0, done.output
     (figure,) = json.loads(done.stdout)["figures"]
     assert figure["data"] == "training:length_extrapolation"
     text = (tmp_path / "figures_out" / "loss_against_length.md").read_text("utf-8")
-    assert f"made by: critattn figures loss_against_length --experiment {study} --full\n" in text
+    assert f"made by: critattn figures loss_against_length --experiment {four} --full\n" in text
     nothing = command("ranking", "--experiment", "scaling_laws", "--quick")
     assert nothing.exit_code == 2
     assert "train with: critattn extrapolate scaling_laws --quick" in nothing.stderr

@@ -71,6 +71,7 @@ SIBLINGS = {
     "storage": {"datasets"},
     "training": {"models", "sweeps"},
     "cluster": {"sweeps"},
+    "bench": {"training"},
 }
 # What each module may not reach although its rank is lower.
 FORBIDDEN = {"attention": {"theory", "criticality"}}

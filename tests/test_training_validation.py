@@ -268,8 +268,15 @@ def test_a_collapse_of_gradients_is_measured_over_seeds():
     assert validation.gradient_collapse(kept).collapsed is False
     alone = validation.gradient_collapse(runs[:2])
     assert (alone.seeds, alone.low, alone.collapsed) == (1, None, None)
+    # gammas of one seed stand in the rows, and leave the comparison to those of three
+    wider = validation.gradient_collapse([*runs, record(0.5, 0, 0.3), record(5.0, 0, 0.3)])
+    assert [row.seeds for row in wider.rows] == [1, 3, 3, 1]
+    assert (wider.below, wider.above, wider.ratio, wider.seeds) == (1.0, 3.5, found.ratio, 3)
+    assert wider.proportional == pytest.approx(1 / 3.5)
     with pytest.raises(SpecError, match="two gammas"):
         validation.gradient_collapse(runs[:1])
+    with pytest.raises(SpecError, match="two gammas"):
+        validation.gradient_collapse([runs[0], runs[3]])
 
 
 def test_blind_heads_get_no_gradient(tokens):

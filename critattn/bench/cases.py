@@ -1,5 +1,6 @@
 """The cases, their targets, and the run over all of them."""
 
+import importlib.util
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -56,6 +57,22 @@ class Outcome:
     floor_ratio: float | None = None
 
 
+def training_steps(*, quick: bool = False) -> Iterator[Outcome]:
+    """Training steps of the preset `small` against the same model in torch; none without the packages that train."""
+    repeats = _repeats(quick)
+    if any(importlib.util.find_spec(name) is None for name in ("equinox", "optax")):
+        return
+    from critattn.training import presets, torch_twin, variants
+
+    for name in ("softmax-rope", "lssar-p15"):
+        times = torch_twin.step_times(presets.preset("small"), variant=variants.named(name), repeats=repeats)
+        if times is not None:
+            note = f"CPU seconds {times.cpu_seconds:.3g}, torch {times.torch_cpu_seconds:.3g}"
+            timing = Timing(times.seconds, times.torch_seconds, times.ratio, repeats)
+            unit = "x torch, softmax with SDPA"
+            yield _at_most(f"training step, preset small, {name}", times.ratio, 2.0, timing, unit=unit, note=note)
+
+
 def run(*, quick: bool = False, tell: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Run every case.
 
@@ -67,14 +84,18 @@ def run(*, quick: bool = False, tell: Callable[[str], None] = lambda text: None)
         JSON-ready: rates of the machine, the table of targets, one attention step against its alternatives, seconds
         against n, and the same step on an accelerator, None where there is none.
     """
-    repeats = 3 if quick else 7
+    repeats = _repeats(quick)
     rates = _rates(repeats)
     found: dict[str, Any] = {"rates": rates, "targets": []}
     costs: dict[str, list[tuple[int, float]]] = {}
-    for outcome in itertools.chain(_cases(repeats, rates), _growth(costs, quick)):
+    for outcome in itertools.chain(_cases(repeats, rates), training_steps(quick=quick), _growth(costs, quick)):
         found["targets"].append(asdict(outcome))
         tell(f"{outcome.work}: {_shown(outcome)}")
     return found | {"step": step.on_host(repeats), "cost_against_n": costs, "accelerator": step.on_accelerator(repeats)}
+
+
+def _repeats(quick: bool) -> int:
+    return 3 if quick else 7
 
 
 def _shown(outcome: Outcome) -> str:

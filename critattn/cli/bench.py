@@ -1,12 +1,14 @@
 """`critattn bench`: the package against its alternatives and the machine's own rates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from critattn.cli.common import Command, Settings, emit, table
+from critattn.errors import SpecError
 
 MARKS = {True: "met", False: "not met", None: "-"}
 # heading of the table -> key of an outcome
@@ -23,20 +25,26 @@ COLUMNS = {
 
 @click.command(cls=Command)
 @click.option("--quick", is_flag=True, help="Fewer alternations and smaller sizes.")
+@click.option("--training", is_flag=True, help="Only the training steps.")
 @click.option("--out", help="Folder for bench.json and the plot of cost against n.")
 @click.pass_obj
-def command(settings: Settings, *, quick: bool, out: str | None) -> None:
+def command(settings: Settings, *, quick: bool, training: bool, out: str | None) -> None:
     """Measure ratios to alternatives in one run, and say which targets are met; about eight minutes on two cores.
 
     Times on shared machines mean little; ratios within one run more. torch is compared with where it is installed.
 
     Example: critattn bench --quick
 
+    Example: critattn bench --training
+
     Example: critattn bench --out benchmarks
     """
     from critattn import bench, provenance
     from critattn.cli.report import writable, write_json
 
+    if training:
+        _training(settings, quick=quick, out=out)
+        return
     folder = None if out is None else writable(Path(out))
 
     def tell(line: str) -> None:
@@ -51,18 +59,33 @@ def command(settings: Settings, *, quick: bool, out: str | None) -> None:
     emit(settings, found, lambda: _for_people(found))
 
 
+def _training(settings: Settings, *, quick: bool, out: str | None) -> None:
+    """Training steps alone."""
+    from critattn import bench
+    from critattn.cli import trainings
+
+    if out is not None:
+        raise click.UsageError("--training: takes no --out; the recorded run is one of everything")
+    trainings.need()
+    made = [asdict(one) for one in bench.training_steps(quick=quick)]
+    if not made:
+        raise SpecError("--training: compares with torch, which is not installed")
+    emit(settings, {"quick": quick, "targets": made}, lambda: table(("work", *COLUMNS), _rows(made)))
+
+
+def _rows(targets: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    keys = ("work", *COLUMNS.values())
+    return [tuple(one[key] if key != "met" else MARKS[one["met"]] for key in keys) for one in targets]
+
+
 def _for_people(found: Mapping[str, Any]) -> Any:
     from rich.console import Group as Lines
 
-    rows = [
-        tuple(one[key] if key != "met" else MARKS[one["met"]] for key in ("work", *COLUMNS.values()))
-        for one in found["targets"]
-    ]
     step = [(name, seconds) for name, seconds in found["step"].items()]
     rates = ", ".join(f"{name} {value:.3g}" for name, value in found["rates"].items())
     shown = [
         table(("one attention step, n = 4096, d = 64", "seconds"), step, title=f"Rates of this machine: {rates}"),
-        table(("work", *COLUMNS), rows),
+        table(("work", *COLUMNS), _rows(found["targets"])),
     ]
     if found["accelerator"]:
         names = ("device", "dtype", "n", "seconds", "product_gflops", "step_gflops", "ratio", "deviation")

@@ -6,9 +6,12 @@ from typing import Any
 
 import click
 
-from critattn.cli.common import Command, Settings, emit, lines
-from critattn.cli.extrapolate_tables import for_people, ranking_record
+from critattn.cli.common import Command, Settings, emit, lines, progress
+from critattn.cli.extrapolate_tables import for_people, gradients, ranking_record
 from critattn.errors import SpecError, StoreError
+
+# windows of held-out text on which heads are read
+WINDOWS = 8
 
 
 @click.command(cls=Command)
@@ -21,15 +24,19 @@ from critattn.errors import SpecError, StoreError
 @click.option("--out", help="Folder of the runs.  [default: training in $CRITATTN_STORE or ./runs]")
 @click.option("--corpus", "text", help="Folder of *.py files to train on.  [default: this Python's library]")
 @click.option("--no-train", is_flag=True, help="Show what is there, and train nothing.")
+@click.option("--heads", is_flag=True, help="Also hold the trained heads against the theory of their transitions.")
 @click.option("--recorded", is_flag=True, help="Show the results that come with the package, and train nothing.")
 @click.pass_obj
 def command(settings: Settings, *, study: str, quick: bool, **options: Any) -> None:
     """Train what is missing of a training study, and show loss and retrieval at and beyond the training length.
 
     STUDY is a name of critattn studies whose kind is training, or a .toml file. Means over seeds with Student's 95 %
-    intervals, and the order of the variants here beside the published one. Stopped at any moment, it goes on.
+    intervals, the order of the variants here beside the published one, and the gradients of queries and keys where the
+    study has several gammas. Stopped at any moment, it goes on.
 
     Example: critattn extrapolate length_extrapolation --recorded
+
+    Example: critattn extrapolate normaliser_ablation --recorded --heads
 
     Example: critattn extrapolate passkey --quick
 
@@ -69,6 +76,7 @@ class Asked:
         given: dict[str, Any] = {"--quick": self.quick or None}
         keys = ("preset", "seeds", "variants", "steps", "out", "text", "no_train", "recorded")
         names = {"text": "--corpus", "no_train": "--no-train"}
+        given["--heads"] = self.options["heads"] or None
         given |= {names.get(key, f"--{key}"): self.options[key] or None for key in keys}
         given["--seed"] = self.settings.seed if "seed" in self.settings.given else None
         parts = [(key,) if value is True else (key, str(value)) for key, value in given.items() if value is not None]
@@ -156,10 +164,32 @@ class Asked:
             "table": results.as_json(results.table(found)),
             "ranking": [ranking_record(one) for one in rankings(data)],
             "ranking_interval": METHOD,
+            "gradients": gradients(found),
+            "heads": self._heads(wanted) if self.options["heads"] else [],
             "corpora": sorted({one["config"]["corpus"] for one in found}),
             "folder": str(self.folder),
             "command": self.command,
         }
+
+    def _heads(self, wanted: Any) -> list[dict[str, Any]]:
+        """The heads of every run whose weights are there, on held-out text of the training length."""
+        from critattn.cli import trainings
+
+        trainings.need()
+        from critattn.training import validation
+        from critattn.training.evaluation import blocks
+
+        n = wanted.preset.shape.length
+        texts = blocks(trainings.corpus(self.options["text"]).held_out, n - 1, WINDOWS)
+        runs = [run for run in wanted.runs(self.folder) if run.file(".npz").exists()]
+        if not runs:
+            raise StoreError(f"study {wanted.name!r}: no weights are there in {str(self.folder)!r}")
+        found = []
+        with progress(self.settings, len(runs), "heads") as advance:
+            for run in runs:
+                found += validation.of_run(run, list(texts.astype("int32")))
+                advance()
+        return found
 
     def _nothing(self, wanted: Any) -> Exception:
         more = " --quick" if self.quick else ""

@@ -30,6 +30,17 @@ def ranking_record(one: Any) -> dict[str, Any]:
     }
 
 
+def gradients(found: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Gradients of queries and keys against gamma, JSON-ready; None without two gammas of a common seed."""
+    from critattn.errors import SpecError
+    from critattn.training import collapse
+
+    try:
+        return collapse.as_json(collapse.gradient_collapse(found))
+    except SpecError:
+        return None
+
+
 def for_people(found: dict[str, Any]) -> Iterator[Any]:
     """Tables of what the study is about, the ranking, and what is missing."""
     count = len(found["seeds"])
@@ -42,6 +53,10 @@ def for_people(found: dict[str, Any]) -> Iterator[Any]:
     if found["ranking"]:
         yield _ranking(found)
         yield f"{found['ranking_interval']}."
+    if found["gradients"]:
+        yield from _gradients(found["gradients"])
+    if found["heads"]:
+        yield _heads(found)
     for key in ("missing", "diverged"):
         if found[key]:
             yield f"{key}: {len(found[key])} of {found['runs']} runs: {_listed(found[key])}"
@@ -82,6 +97,40 @@ def _ranking(found: dict[str, Any]) -> Any:
         for one in found["ranking"]
     ]
     return table(headings, rows, title="the order of the variants here, against the published one")
+
+
+def _gradients(found: dict[str, Any]) -> Iterator[Any]:
+    """Share of queries and keys in the gradient, by gamma, and whether it collapses."""
+    headings = ("gamma", "seeds", "share", "low", "high", "share, first tenth", "training loss")
+    keys = ("gamma", "seeds", "share", "share_low", "share_high", "first_share", "loss")
+    rows = [[one[key] for key in keys] for one in found["rows"]]
+    yield table(headings, rows, title="share of queries and keys in the gradient, last quarter of the training")
+    ends = "" if found["low"] is None else f" [{found['low']:.3g}, {found['high']:.3g}]"
+    verdict = {True: "collapsed", False: "no collapse", None: "undecided"}[found["collapsed"]]
+    yield (
+        f"gamma {found['below']:.3g} over gamma {found['above']:.3g}: {found['ratio']:.3g}{ends}, in the first tenth "
+        f"{found['first_ratio']:.3g}; in proportion to gamma it would be {found['proportional']:.3g}: {verdict} "
+        f"(below a tenth)"
+    )
+
+
+def _heads(found: dict[str, Any]) -> Any:
+    """Where the heads stand, and how far predictions are off: medians over heads and seeds."""
+    columns = (
+        "variant",
+        "seed",
+        "control",
+        "own",
+        "critical",
+        "p_max > 1/2",
+        "prediction",
+        "error",
+        "within 25 %",
+        "side",
+    )
+    keys = ("variant", "seed", "control", "value", "measured", "local", "prediction", "median", "within", "sides")
+    rows = [[one[key] for key in keys] for one in found["heads"]]
+    return table(columns, rows, title="heads at the training length: medians, and shares of heads")
 
 
 def _listed(runs: list[dict[str, Any]]) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -45,16 +46,18 @@ class GradientRow:
 
 @dataclass(frozen=True)
 class Collapse:
-    """Gradients at the smallest gamma over those at the largest one.
+    """Gradients at a small gamma over those at a large one.
 
     Attributes:
         rows: one a gamma, ascending.
-        below: the smallest gamma, that of the numerator.
-        above: the largest gamma.
+        below: gamma of the numerator; the two are the farthest apart of those with the most common seeds.
+        above: gamma of the denominator.
         ratio: of the share of queries and keys in the gradient, last quarter, geometric mean over common seeds.
         low: lower end of Student's 95 % interval over seeds; None at one seed.
         high: upper end.
-        first_ratio: the same in the first tenth of the steps.
+        proportional: below over above: what the ratio would be if the gradient grew with the factor of the logits and
+            nothing else changed.
+        first_ratio: the ratio in the first tenth of the steps.
         norm_ratio: of the norm of the gradients of queries and keys itself, last quarter.
         seeds: common seeds.
         collapsed: the ratio is below a tenth with its interval (True) or above (False); None where the interval holds a
@@ -67,6 +70,7 @@ class Collapse:
     ratio: float
     low: float | None
     high: float | None
+    proportional: float
     first_ratio: float
     norm_ratio: float
     seeds: int
@@ -87,26 +91,37 @@ def gradient_collapse(records: Iterable[Mapping[str, Any]]) -> Collapse:
     """
     runs: dict[tuple[float, int], Mapping[str, Any]] = {}
     for record in records:
-        gamma = gamma_of(record)
+        gamma = gamma_of(record["config"]["variant"])
         if gamma is not None:
             runs.setdefault((gamma, int(record["config"]["seed"])), record["curves"])
     gammas = sorted({gamma for gamma, _ in runs})
-    common = sorted({seed for gamma, seed in runs if gamma == gammas[0]} & {s for g, s in runs if g == gammas[-1]})
+    below, above, common = _ends(runs.keys())
     if len(gammas) < 2 or not common:
         found = ", ".join(f"{gamma:.3g}" for gamma in gammas) or "none"
         raise SpecError(f"records: have gamma {found}; allowed: two gammas of log n on cosines with a common seed")
-    pairs = [(_means(runs[gammas[0], seed]), _means(runs[gammas[-1], seed])) for seed in common]
+    pairs = [(_means(runs[below, seed]), _means(runs[above, seed])) for seed in common]
     logs = np.log([[low[name] / high[name] for name in ("share", "first_share", "norm")] for low, high in pairs])
     ratio, low, high = _interval(logs[:, 0].tolist())
     rows = tuple(_row(gamma, [curves for (one, _), curves in runs.items() if one == gamma]) for gamma in gammas)
     first, norm = np.exp(logs[:, 1:].mean(axis=0))
-    ends = gammas[0], gammas[-1]
-    return Collapse(rows, *ends, ratio, low, high, float(first), float(norm), len(common), _verdict(low, high))
+    ends = (below, above, ratio, low, high, below / above)
+    return Collapse(rows, *ends, float(first), float(norm), len(common), _verdict(low, high))
 
 
-def gamma_of(record: Mapping[str, Any]) -> float | None:
-    """The gamma of a run of softmax on cosines with log n; None for any other run."""
-    variant = record["config"]["variant"]
+def _ends(runs: Iterable[tuple[float, int]]) -> tuple[float, float, list[int]]:
+    """The two gammas farthest apart among those with the most common seeds, and these seeds."""
+    seeds: dict[float, set[int]] = {}
+    for gamma, seed in runs:
+        seeds.setdefault(gamma, set()).add(seed)
+    pairs = [(len(seeds[one] & seeds[other]), other - one, one, other) for one, other in combinations(sorted(seeds), 2)]
+    if not pairs:
+        return math.nan, math.nan, []
+    *_, below, above = max(pairs)
+    return below, above, sorted(seeds[below] & seeds[above])
+
+
+def gamma_of(variant: Mapping[str, Any]) -> float | None:
+    """The gamma of softmax on cosines with log n, from the variant of a record; None for any other."""
     if variant["law"] != "log-n" or not variant["cosines"] or variant["normaliser"] != "softmax":
         return None
     gamma = variant["law_parameters"].get("gamma")

@@ -1,5 +1,6 @@
 """The records of a training study as one dataset, and means over its seeds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,10 +11,13 @@ from numpy.typing import ArrayLike
 
 from critattn.errors import StoreError
 from critattn.storage import canonical_json, differences
+from critattn.training.collapse import attention_norm, gamma_of
 from critattn.training.experiments import Experiment
 from critattn.training.results import Run, interval, read
+from critattn.training.variants import Variant
 
 LOSSES = {"loss": "window", "last_loss": "last"}
+GRADIENTS = ("gradient_norm", "attention_gradient_norm")
 
 
 def records(experiment: Experiment, folder: Path) -> list[dict[str, Any]]:
@@ -46,22 +50,27 @@ def dataset(experiment: Experiment, found: Sequence[Mapping[str, Any]]) -> xarra
 
     Returns:
         `loss` and `last_loss` (variant, seed, multiple) in nats a byte, `passkey` and `needle`
-        (variant, seed, distance) the shares of whole keys that are right, `prompts` how many keys a share is of;
-        distances in bytes. Attributes: `name`, `spec` (JSON), `units` and `units_missing` (runs).
+        (variant, seed, distance) the shares of whole keys that are right, distances in bytes; of the training, means
+        over ten steps each: `gradient_norm` and `attention_gradient_norm` (variant, seed, step), of all weights and of
+        the matrices of queries and keys. Coordinate `gamma` (variant): coefficient of log n on cosines under softmax,
+        NaN for others. Attributes: `name`, `spec` (JSON), `units` and `units_missing` (runs).
     """
     at = {
         "variant": [one.name for one in experiment.variants],
         "seed": list(experiment.seeds),
         "multiple": sorted({one["multiple"] for record in found for one in record["losses"]}),
         "distance": sorted({one["distance"] for record in found for one in record["retrieval"]}),
+        "step": sorted({step for record in found for step in record["curves"]["step"]}),
     }
     dims = {**dict.fromkeys(LOSSES, ("variant", "seed", "multiple"))}
     dims |= dict.fromkeys(("passkey", "needle"), ("variant", "seed", "distance"))
+    dims |= dict.fromkeys(GRADIENTS, ("variant", "seed", "step"))
     data = xarray.Dataset(
         {name: (axes, np.full([len(at[axis]) for axis in axes], np.nan)) for name, axes in dims.items()}, coords=at
     )
     for record in found:
         _fill(data, record)
+    data = data.assign_coords(gamma=("variant", [_gamma(one) for one in experiment.variants]))
     corpora = sorted({record["config"]["corpus"] for record in found})
     spec = {
         "kind": "training",
@@ -83,6 +92,14 @@ def _fill(data: xarray.Dataset, record: Mapping[str, Any]) -> None:
             data[name].loc[{**where, "multiple": one["multiple"]}] = one[key]
     for one in record["retrieval"]:
         data[one["kind"]].loc[{**where, "distance": one["distance"]}] = one["accuracy"]
+    curves = record["curves"]
+    for name, values in zip(GRADIENTS, (curves["gradient_norm"], attention_norm(curves)), strict=True):
+        data[name].loc[{**where, "step": curves["step"]}] = values
+
+
+def _gamma(variant: Variant) -> float:
+    found = gamma_of(variant.to_json())
+    return math.nan if found is None else found
 
 
 class Mean(NamedTuple):

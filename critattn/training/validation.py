@@ -10,6 +10,7 @@ import numpy as np
 
 from critattn.errors import SpecError
 from critattn.models.agreement import Agreement, validation
+from critattn.training import inspected
 from critattn.training.blind_heads import BlindHead as BlindHead
 from critattn.training.blind_heads import blind_heads as blind_heads
 from critattn.training.collapse import Collapse as Collapse
@@ -17,6 +18,7 @@ from critattn.training.collapse import gradient_collapse as gradient_collapse
 from critattn.training.inspected import Trained
 from critattn.training.localisation import HeadPoint as HeadPoint
 from critattn.training.localisation import read_heads as read_heads
+from critattn.training.results import Run
 
 TOLERANCE = 0.25
 
@@ -89,6 +91,32 @@ def agreement(points: Sequence[HeadPoint], *, own: bool = False, tolerance: floa
 def _sides(values: np.ndarray, predicted: np.ndarray, local: np.ndarray) -> float:
     there = ~np.isnan(predicted)
     return float(np.mean((values > predicted)[there] == local[there])) if there.any() else math.nan
+
+
+def of_run(run: Run, sequences: Sequence[np.ndarray], *, rows: int = 16) -> list[dict[str, Any]]:
+    """The heads of one trained run against each prediction of their transition, JSON-ready.
+
+    Args:
+        run: whose weights are there.
+        sequences: bytes (n,) each, of one length.
+        rows: query rows at the end of each sequence.
+
+    Returns:
+        A record a prediction: `variant`, `seed`, `control`, medians over heads of the own `value` and of the `measured`
+        critical one, share `local` of heads whose mean largest weight is above 1/2, and what `Verdict.to_json` says.
+
+    Raises:
+        StoreError: where the weights cannot be read.
+    """
+    points = read_heads(inspected.load(run.file(".npz")), sequences, rows=rows)
+    shown = {
+        "variant": run.variant.name,
+        "seed": run.seed,
+        "value": float(np.median([one.value for one in points])),
+        "measured": float(np.median([one.measured for one in points])),
+        "local": float(np.mean([one.largest > 0.5 for one in points])),
+    }
+    return [{**shown, **one.to_json()} for one in agreement(points)]
 
 
 def summary(
