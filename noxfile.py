@@ -79,6 +79,7 @@ def wheel(session: nox.Session) -> None:
         session.run("critattn", "--version")
         session.run("critattn", "reproduce", "--quick", "--out", "report")
         _check_report(session, Path(folder) / "report")
+        session.run("critattn", "extrapolate", "length_extrapolation", "--recorded")
 
 
 def _refuse_generic_names(session: nox.Session) -> None:

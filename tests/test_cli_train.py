@@ -1,5 +1,6 @@
 """`critattn train` and `critattn extrapolate`: keys, resuming, interrupts, tables against records, wrong input."""
 
+import csv
 import dataclasses
 import errno
 import json
@@ -177,8 +178,17 @@ def test_without_the_packages_that_train_the_way_to_get_them_is_said(monkeypatch
 
 
 def test_results_that_come_with_the_package_need_nothing_installed(monkeypatch, tmp_path):
+    for name in ("optax", "equinox"):
+        monkeypatch.setitem(sys.modules, name, None)
+    shown = found("extrapolate", "length_extrapolation", "--recorded")
+    assert (shown["runs"], shown["missing"], shown["preset"]) == (36, [], "small")
+    assert {one["seeds"] for one in shown["table"]} == {3}
+    loss = {one["variant"]: one["mean"] for one in shown["table"] if (one["quantity"], one["at"]) == ("loss", 8)}
+    (published,) = [one for one in shown["ranking"] if (one["quantity"], one["place"]) == ("loss", "loss at 8T")]
+    assert published["here"] == [loss[name] for name in published["variants"]]
+    assert shown["gradients"]["seeds"] == 3
+    refused("extrapolate", "passkey", "--recorded", "--heads", part="pip install 'critattn[training]'")
     monkeypatch.setattr(experiments, "RECORDED", tmp_path / "none")
-    monkeypatch.setitem(sys.modules, "optax", None)
     line = refused("extrapolate", "passkey", "--recorded", part="no results of the preset 'small' come with this pack")
     assert line.endswith("train with: critattn extrapolate passkey")
 
@@ -240,8 +250,15 @@ def test_a_study_trains_what_is_missing_and_its_table_is_that_of_the_records(mon
     assert "softmax-rope" in again.stdout
     assert found("extrapolate", "two.toml", "--no-train")["table"] == made["table"]
     (tmp_path / "runs/training/smoke/softmax-rope-seed1.json").unlink()
-    partly = found("extrapolate", "two.toml", "--no-train")
+    partly = found("extrapolate", "two.toml", "--no-train", "--csv", "kept/table.csv")
     assert partly["missing"] == [{"variant": "softmax-rope", "seed": 1}]
+    with (tmp_path / "kept" / "table.csv").open(encoding="utf-8") as file:
+        kept = list(csv.DictReader(file))
+    assert [(one["variant"], float(one["mean"])) for one in kept] == [
+        (one["variant"], one["mean"]) for one in partly["table"]
+    ]
+    alone = {one["variant"] for one in kept if one["seeds"] == "1" and one["low"] == ""}
+    assert alone == {"softmax-rope"}
     data = collected.dataset(
         experiments.experiment("two.toml"),
         collected.records(experiments.experiment("two.toml"), tmp_path / "runs" / "training"),

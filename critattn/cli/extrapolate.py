@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ WINDOWS = 8
 @click.option("--out", help="Folder of the runs.  [default: training in $CRITATTN_STORE or ./runs]")
 @click.option("--corpus", "text", help="Folder of *.py files to train on.  [default: this Python's library]")
 @click.option("--no-train", is_flag=True, help="Show what is there, and train nothing.")
+@click.option("--csv", help="Write the table to this file as well.")
 @click.option("--heads", is_flag=True, help="Also hold the trained heads against the theory of their transitions.")
 @click.option("--recorded", is_flag=True, help="Show the results that come with the package, and train nothing.")
 @click.pass_obj
@@ -48,6 +50,8 @@ def command(settings: Settings, *, study: str, quick: bool, **options: Any) -> N
     wanted = asked.experiment()
     diverged = [] if options["recorded"] or options["no_train"] else asked.train(wanted)
     found = asked.payload(wanted, diverged)
+    if options["csv"]:
+        asked.write_csv(found)
     emit(settings, found, lambda: lines(*for_people(found), _see(asked, found)))
     if diverged:
         named = ", ".join(f"{one['variant']} seed {one['seed']}" for one in diverged)
@@ -76,7 +80,7 @@ class Asked:
         given: dict[str, Any] = {"--quick": self.quick or None}
         keys = ("preset", "seeds", "variants", "steps", "out", "text", "no_train", "recorded")
         names = {"text": "--corpus", "no_train": "--no-train"}
-        given["--heads"] = self.options["heads"] or None
+        given |= {f"--{key}": self.options[key] or None for key in ("heads", "csv")}
         given |= {names.get(key, f"--{key}"): self.options[key] or None for key in keys}
         given["--seed"] = self.settings.seed if "seed" in self.settings.given else None
         parts = [(key,) if value is True else (key, str(value)) for key, value in given.items() if value is not None]
@@ -170,6 +174,16 @@ class Asked:
             "folder": str(self.folder),
             "command": self.command,
         }
+
+    def write_csv(self, found: dict[str, Any]) -> None:
+        """Write the table of a payload to the file of --csv.
+
+        Raises:
+            StoreError: where it cannot be written.
+        """
+        from critattn.training import results
+
+        results.write_csv(Path(self.options["csv"]), (results.Row(**row) for row in found["table"]))
 
     def _heads(self, wanted: Any) -> list[dict[str, Any]]:
         """The heads of every run whose weights are there, on held-out text of the training length."""

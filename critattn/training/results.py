@@ -1,6 +1,8 @@
 """What runs leave behind, and tables of it; nothing here needs the packages that train."""
 
+import csv
 import dataclasses
+import io
 import json
 import math
 import os
@@ -47,10 +49,14 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
     Raises:
         StoreError: where it cannot be written.
     """
+    _write(path, json.dumps(_without_nan(record), indent=1, sort_keys=True) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps(_without_nan(record), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        scratch.write_text(text, encoding="utf-8")
         os.replace(scratch, path)
     except OSError as error:
         raise StoreError(f"{str(path)!r}: was not written: {error.strerror or error}") from error
@@ -148,3 +154,21 @@ def interval(values: list[float]) -> tuple[float, float | None, float | None]:
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """The rows of a table, JSON-ready."""
     return [dataclasses.asdict(row) for row in rows]
+
+
+def as_csv(rows: Iterable[Row]) -> str:
+    """The rows of a table as CSV with a line of headings; empty fields where there is no interval."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([one.name for one in dataclasses.fields(Row)])
+    writer.writerows(dataclasses.astuple(row) for row in rows)
+    return out.getvalue()
+
+
+def write_csv(path: Path, rows: Iterable[Row]) -> None:
+    """Write the rows of a table as CSV, whole or not at all.
+
+    Raises:
+        StoreError: where it cannot be written.
+    """
+    _write(path, as_csv(rows))
