@@ -122,7 +122,8 @@ for one in ranking.rankings(collected.dataset(study, found)):
 # A head is *localised* where a row puts half of its weight on one key. What decides is not the same in every layer:
 # under softmax the factor on the scores, in units of $\log n$ on cosines $\gamma$; under $\mathrm{ReLU}^p$ the power
 # $p$, in which $\gamma$ drops out (docs/theory.md, section 12). So each head has a **critical** $\gamma$ or $p$ of its
-# own: leave its scores as they are and turn that one number until the mean of the largest weight is $1/2$.
+# own: leave its cosines and its bias as they are and turn that one number until the mean of the largest weight is
+# $1/2$.
 
 
 # %%
@@ -166,7 +167,8 @@ for name, heads in points.items():
 # ## 3. Does a head below the threshold stop learning?
 #
 # Below $\gamma_c=1/(1-\rho)$ the rows are nearly uniform, and the Jacobian of the layer vanishes with $n$. Does the
-# gradient of the matrices that make queries and keys? Two gammas on cosines were trained, one below for every $\rho$.
+# gradient of the matrices that make queries and keys? Two gammas on cosines were trained at three seeds: $\gamma=1$,
+# below for every $\rho>0$, and $\log32=3.47$.
 
 # %%
 collapse = validation.gradient_collapse(found)

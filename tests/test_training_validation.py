@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import sys
 
 import equinox as eqx
 import jax
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from scipy import stats
 from scipy.optimize import brentq
 
-from critattn import normalisers, scaling
+from critattn import biases, normalisers, scaling
 from critattn.attention import Attention, Causal
 from critattn.cli import inspect_lines, main
 from critattn.errors import SpecError, StoreError
@@ -29,6 +30,9 @@ from critattn.training.variants import FREE_ROWS
 
 SHAPE = Shape(layers=1, width=16, heads=2, hidden=24, length=32)
 N = 32
+SLOW = pytest.mark.slow
+LOG_N = pytest.param("cosine-logn-high", "gamma", marks=SLOW)
+OTHERS = [pytest.param(name, marks=SLOW) for name in ("ssmax", "sigmoid")]
 
 
 @functools.cache
@@ -69,7 +73,9 @@ def both_weights(normaliser, logits, context, where):
 
 
 # a learned factor, every kind of bias and cap, cosines with rotation and re-weighting, weights of a free sum
-@pytest.mark.parametrize("name", ["ssmax", "alibi-c-e-l-s", "lssar-p3", "sigmoid"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("ssmax", marks=SLOW), "alibi-c-e-l-s", "lssar-p3", pytest.param("sigmoid", marks=SLOW)]
+)
 def test_the_model_that_is_inspected_is_the_decoder(name, tokens, tmp_path):
     weights.save(tmp_path / "one.npz", decoder(name, layers=2), {"seed": 0})
     model, encoder = inspected.opened(str(tmp_path / "one.npz"))
@@ -119,6 +125,7 @@ def test_small_weights_of_a_high_power_keep_their_logarithm():
     assert np.isneginf(logs[2:]).all()
 
 
+@pytest.mark.slow
 def test_the_multiplier_of_log_weights_is_the_critical_power_over_p():
     rng, p = np.random.default_rng(3), 3.0
     with precision("float64"):
@@ -157,7 +164,9 @@ def points_of(name):
     return localisation.read_heads(trained(name), sequences(), rows=8)
 
 
-@pytest.mark.parametrize(("name", "control"), [("lssar-p3", "p"), ("cosine-logn-high", "gamma")])
+@pytest.mark.parametrize(
+    ("name", "control"), [("lssar-p3", "p"), pytest.param("cosine-logn-high", "gamma", marks=SLOW)]
+)
 def test_measured_values_leave_half_of_the_weight_to_one_key(name, control, tokens):
     model, points = trained(name), points_of(name)
     assert {(one.layer, one.head) for one in points} == {(0, head) for head in range(2)}
@@ -214,7 +223,7 @@ def test_random_tokens_localise_where_theory_says():
         assert one.predicted["finite_dimension"] == pytest.approx(one.measured_own, rel=0.03)
     verdicts = {one.prediction: one for one in validation.agreement(points)}
     assert verdicts["tokens"].sides == 1
-    assert verdicts["tokens"].agreement.favourable
+    assert verdicts["tokens"].favourable
     assert verdicts["tokens"].control == "p"
 
 
@@ -225,6 +234,33 @@ def test_softplus_on_positive_cosines_never_localises():
     assert all(one.measured_own == math.inf and one.predicted["simplex"] == math.inf for one in points)
     (found,) = [one for one in validation.agreement(points, own=True) if one.prediction == "simplex"]
     assert (found.never, found.never_predicted, found.sides) == (2, 2, 1.0)
+    # an infinite value that is foretold is met, although it has no relative error
+    assert (found.met, found.favourable, math.isnan(found.agreement.median)) == (1.0, True, True)
+    wrong = [dataclasses.replace(one, predicted={"simplex": 2.0}) for one in points]
+    (verdict,) = validation.agreement(wrong, own=True)
+    assert (verdict.met, verdict.favourable) == (0.0, False)
+
+
+def test_gamma_turns_the_scores_and_leaves_the_bias():
+    """A head with ALiBi at its measured gamma, by the definition of the layer."""
+    read = near_simplex(64, 32, 0.2, sequences=2, rows=8)
+    slopes = np.array([0.05, 0.3])
+    layer = Attention(scaling.law("log-n", gamma=2.0, length="row"), biases.Alibi(slopes), mask=Causal())
+    rows = np.arange(56, 64)
+    distance = rows[:, None] - np.arange(64)
+    points = localisation.head_points(layer, 0, read, 32)
+    for one in points:
+        logits = one.measured * np.log(rows + 1)[:, None] * read.scores[:, one.head] - slopes[one.head] * distance
+        masses = np.exp(np.where(distance >= 0, logits, -np.inf))
+        largest = (masses / masses.sum(axis=-1, keepdims=True)).max(axis=-1)
+        # bisected to 1e-10 in the logarithm
+        assert largest.mean() == pytest.approx(0.5, abs=1e-8)
+    # a cap far above all scores changes nothing: the tail by bisection is the tail in closed form
+    plain = Attention(scaling.law("log-n", gamma=2.0, length="row"), mask=Causal())
+    capped = Attention(plain.transforms[0], scaling.SoftCap(1e7), mask=Causal())
+    tails = [[one.predicted["tail"] for one in localisation.head_points(made, 0, read, 32)] for made in (plain, capped)]
+    # 24 halvings of a factor of 10^6, and the cap's cubic term (20/1e7)^2
+    np.testing.assert_allclose(*tails, rtol=2e-6)
 
 
 def test_heads_of_different_kinds_are_not_compared(tokens):
@@ -360,6 +396,17 @@ def test_names_of_recorded_decoders(recorded, tmp_path):
         ScalePlan(lengths=(16,)).checked(trained("lssar-p3"))
 
 
+def test_only_decoders_need_the_packages_that_train(recorded, monkeypatch):
+    for name in ("equinox", "critattn.training.weights", "critattn.training.inspected"):
+        monkeypatch.setitem(sys.modules, name, None)
+    result = CliRunner().invoke(main, ["inspect", "trained:lssar-p3"])
+    assert result.exit_code == 2
+    assert "a decoder trained here needs equinox: pip install 'critattn[training]'" in result.stderr
+    other = CliRunner().invoke(main, ["inspect", "nosuchmodel"])
+    assert other.exit_code == 2
+    assert "nosuchmodel" in other.stderr
+
+
 def test_inspect_of_a_recorded_decoder(recorded, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(chr(97 + (7 * i * i + i // 5) % 26) for i in range(4000)), encoding="utf-8")
@@ -382,3 +429,12 @@ def test_inspect_of_a_recorded_decoder(recorded, tmp_path):
     refused = CliRunner().invoke(main, [*command, "--sweep-scale"])
     assert refused.exit_code == 2
     assert "makes weights by relu-power" in refused.output
+
+
+@pytest.mark.slow
+def test_few_rows_are_enough_for_an_inspection(recorded, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("".join(chr(97 + (7 * i * i + i // 5) % 26) for i in range(4000)), encoding="utf-8")
+    plan = ["--text", str(text), "--length", "32", "--windows", "1", "--rows", "2", "--gradient-probes", "0"]
+    result = CliRunner().invoke(main, ["inspect", "trained:lssar-p3", *plan, "--store", str(tmp_path / "runs")])
+    assert result.exit_code == 0, result.output

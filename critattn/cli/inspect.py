@@ -56,11 +56,10 @@ def command(settings: Settings, *, name: str, **options: Any) -> None:
     Example: critattn inspect smollm2 --sweep-scale --length 128,512 --html smollm2.html
     """
     from critattn.models import fidelity
-    from critattn.training import inspected
 
     _check(options)
     page = None if options["page"] is None else _page(options["page"])
-    model, encoder = inspected.opened(name)
+    model, encoder = _opened(name)
     job = _Job(settings, name, model, encoder, options)
     data = job.read()
     gate = fidelity.check(model)
@@ -73,6 +72,20 @@ def command(settings: Settings, *, name: str, **options: Any) -> None:
     emit(settings, found, lambda: for_people(found))
     if gate.passed is False:
         raise click.ClickException(f"{name}: {gate.text}")
+
+
+def _opened(name: str) -> tuple[Any, Any]:
+    """A model and its tokeniser; only a decoder trained here needs the packages that train."""
+    from critattn.models import opening
+
+    if opening.located(name).suffix != opening.DECODER:
+        return opening.opened(name)
+    from critattn.cli import trainings
+
+    trainings.need("reading a decoder trained here")
+    from critattn.training import inspected
+
+    return inspected.opened(name)
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -215,12 +228,12 @@ class _Job:
 
     def _trained(self) -> dict[str, Any] | None:
         """A decoder trained here against the theory of its own normaliser, at its training length."""
+        if not hasattr(self.model, "variant"):
+            return None
         from critattn.models.texts import excerpts
-        from critattn.training.inspected import Trained
+        from critattn.training.localisation import LEAST_ROWS
         from critattn.training.validation import summary
 
-        if not isinstance(self.model, Trained):
-            return None
         n = self.model.shape.length
 
         def windows(length: int, count: int) -> list[Any]:
@@ -228,7 +241,8 @@ class _Job:
 
         shortest = min(len(text.content) for text in self.texts)
         longer = [windows(times * n, 1) for times in BEYOND if times * n < shortest]
-        return summary(self.model, windows(n, self.plan.windows), rows=min(self.plan.rows, n // 2), longer=longer)
+        rows = max(LEAST_ROWS, min(self.plan.rows, n // 2))
+        return summary(self.model, windows(n, self.plan.windows), rows=rows, longer=longer)
 
     def _growth(self, means: Any) -> list[dict[str, Any]]:
         """The growth of t_c and Delta of the model's median head, key 0 kept and dropped."""

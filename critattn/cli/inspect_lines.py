@@ -72,7 +72,7 @@ def trained_lines(found: dict[str, Any]) -> list[Any]:
         shown.append(
             f"  weight 0 in float32 at n = {n}: {share:.1%} of the pairs of query and key, {alone:.1%} by the slopes "
             f"alone; {sum(one['share'] > 0 for one in here)} of {len(here)} heads have some, "
-            f"{sum(one['starved'] for one in here)} see one key only and never learn"
+            f"queries and keys of {sum(one['starved'] for one in here)} get no gradient there, as one key alone is seen"
         )
     return shown
 
@@ -82,7 +82,7 @@ def _verdict_words(control: str, one: dict[str, Any]) -> str:
     name = f"  predicted {control}, {one['prediction'].replace('_', ' ')}"
     parts = []
     if one["median"] == one["median"]:
-        parts.append(f"median error {one['median']:+.0%}, within 25 % for {one['within']:.0%}")
+        parts.append(f"median error {one['median']:+.0%}, met within 25 % for {one['met']:.0%}")
     if one["sides"] == one["sides"]:
         parts.append(f"right side for {one['sides']:.0%} of {one['heads']} heads")
     if one["never"]:

@@ -21,15 +21,15 @@ SAID = 100
 log = logging.getLogger(__name__)
 
 
-def need() -> None:
-    """Refuse to train where the packages for it are not installed.
+def need(doing: str = "training") -> None:
+    """Refuse what needs the packages that train where they are not installed.
 
     Raises:
         SpecError: with the command that installs them.
     """
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
-        raise SpecError(f"training needs {' and '.join(absent)}: pip install 'critattn[training]'")
+        raise SpecError(f"{doing} needs {' and '.join(absent)}: pip install 'critattn[training]'")
 
 
 def root(out: str | None, store: str | None = None) -> Path:

@@ -10,6 +10,7 @@ from critattn.models.tokenise import Tokeniser, tokeniser
 
 TRAINED = "trained:"
 # decoders that were trained with this package and are part of it
+DECODER = ".npz"
 SEED = re.compile(r"-seed\d+$")
 RECORDED = Path(__file__).parents[1] / "training" / "recorded"
 
@@ -25,7 +26,7 @@ def opened(name: str) -> tuple[Model, Tokeniser]:
         SpecError: for a name that is neither, a package that is not installed, and files that cannot be understood.
     """
     path = located(name)
-    if path.suffix == ".npz":
+    if path.suffix == DECODER:
         raise SpecError(f"{name!r}: is a decoder trained here; critattn.training.inspected.opened reads it")
     model = load(path)
     return model, tokeniser(model)

@@ -29,7 +29,6 @@ from critattn.training.presets import Shape
 from critattn.training.variants import Variant
 
 FAMILY = "critattn"
-SUFFIX = ".npz"
 # lengths of an inspection over the training length
 SHARES = (1 / 2, 1, 2, 4)
 
@@ -176,7 +175,7 @@ def opened(name: str) -> tuple[Model, Tokeniser]:
         StoreError: for an npz file that is no decoder.
     """
     path = opening.located(name)
-    if path.suffix != SUFFIX:
+    if path.suffix != opening.DECODER:
         return opening.opened(name)
     model = load(path)
     return model, tokeniser(model)

@@ -17,8 +17,8 @@ from critattn.models import forward
 from critattn.models.own_weights import log_weights
 from critattn.models.sensitivity import effective_rho
 from critattn.models.views import LayerView
-from critattn.normalisers import Power, ReluPower, Softmax
-from critattn.protocols import Array, Normaliser, RowContext, precision
+from critattn.normalisers import Power, ReluPower
+from critattn.protocols import Array, RowContext, precision
 from critattn.training import predicted
 from critattn.training.inspected import Trained
 from critattn.training.predicted import Scores
@@ -34,8 +34,9 @@ LEAST_ROWS = 4
 class HeadPoint:
     """One head against its transition: the least control parameter at which its weights are half local.
 
-    The control parameter is p where weights are powers `y^p`, else gamma: logits are gamma log n times the cosine of
-    query and key, with the head's own |q||k| in gamma. Means are over query rows.
+    The control parameter is p where weights are powers `y^p`, else gamma: scores are gamma log n times the cosine of
+    query and key, with the head's own |q||k| in gamma; a soft cap and a bias come after them and stay as they are.
+    Means are over query rows.
 
     Attributes:
         layer: from 0.
@@ -49,8 +50,8 @@ class HeadPoint:
         rho_keys: mean cosine of two keys.
         largest: mean of the largest weight, under the head's own normaliser.
         own_weight: mean weight of the query's own position.
-        measured: control parameter at which the mean of the largest weight is 1/2; 0 where it is above at every one,
-            infinite where it stays below.
+        measured: least control parameter at which the mean of the largest weight is 1/2, looked for between 10^-3 and
+            10^4 times the head's own; 0 where it is above 1/2 at the lower end already, infinite where it stays below.
         measured_own: the same of the own weight, as in the theory of symmetric tokens.
         predicted: the same from `rho`, n and d or a few more numbers, by name; infinite where theory has none.
     """
@@ -150,11 +151,16 @@ def _head_points(attention: Attention, layer: int, read: Read, dim: int) -> list
     scaled, logits, own = (np.asarray(one) for one in _logits(attention, jnp.asarray(scores), context))
     scaled = np.where(where, scaled, 0) / np.log(rows + 1.0)[:, None]
     gammas = np.sum(scaled * cosines, axis=(0, 2, 3)) / np.sum(cosines**2, axis=(0, 2, 3))
-    stack = Scores(context, cosines, logits, where, gammas)
-    control = _control(attention.normaliser, gammas)
-    multiplied, free = (own, None) if control.multiplies_logs else (logits, control.normaliser)
-    crossings, now = _crossings(free, jnp.asarray(multiplied), context, jnp.asarray(where))
+    control = _control(attention, gammas)
+    turned = own if control.layer is None else jnp.asarray(scores)
+    crossings, now = _crossings(control.layer, jnp.asarray(turned), context, jnp.asarray(where))
     (measured, measured_own), (largest, own_weight) = control.own * np.asarray(crossings), now
+
+    def logits_at(factors: Values) -> Values:
+        return np.asarray(_scaled_logits(attention, jnp.asarray(scores), context, jnp.asarray(factors)))
+
+    alone = len(attention.transforms) == 1
+    stack = Scores(context, cosines, logits, where, gammas, None if alone else logits_at)
     made = predicted.predictions(attention.normaliser, stack, dim)
     angles = predicted.angles(stack)
     return [
@@ -187,38 +193,46 @@ def _logits(attention: Attention, scores: Array, context: RowContext) -> tuple[A
     return law(scores, context), logits, log_weights(attention.normaliser, logits, context, where)
 
 
+@jax.jit
+def _scaled_logits(attention: Attention, scores: Array, context: RowContext, factors: Array) -> Array:
+    """Logits where the scores are multiplied by factors (heads,), before cap and bias."""
+    return attention.logits(factors[:, None, None] * scores, context)
+
+
 class _Control(NamedTuple):
-    """A control parameter: its name, its value in each head, and the normaliser at the factor 1."""
+    """A control parameter: its name, its value in each head, and the layer whose scores it multiplies.
+
+    Without a layer it multiplies the logarithms of the weights.
+    """
 
     name: str
     own: Values
-    normaliser: Normaliser
-    multiplies_logs: bool
+    layer: Attention | None
 
 
-def _control(normaliser: Normaliser, gammas: Values) -> _Control:
-    """The exponent of powers, else gamma; a factor of p, or of gamma under softmax, multiplies log weights."""
-    if isinstance(normaliser, ReluPower | Power):
-        return _Control("p", np.full(len(gammas), float(normaliser.p)), normaliser, True)
-    return _Control("gamma", gammas, normaliser, isinstance(normaliser, Softmax))
+def _control(attention: Attention, gammas: Values) -> _Control:
+    """The exponent of powers, else gamma."""
+    if isinstance(attention.normaliser, ReluPower | Power):
+        return _Control("p", np.full(len(gammas), float(attention.normaliser.p)), None)
+    return _Control("gamma", gammas, attention)
 
 
 @jax.jit
 def _crossings(
-    normaliser: Normaliser | None, own: Array, context: RowContext, where: Array
+    layer: Attention | None, own: Array, context: RowContext, where: Array
 ) -> tuple[Array, tuple[Array, Array]]:
     """(2, heads) least factors at which the largest and the own weight are 1/2, and both weights at the factor 1.
 
     A factor is 0 where the weight is above 1/2 at once, and infinite where it never is.
 
     Args:
-        normaliser: of logits; None where factors multiply the logarithms of the weights.
-        own: these logits or logarithms, (sequences, heads, rows, keys).
+        layer: of the scores; None where factors multiply the logarithms of the weights.
+        own: these scores or logarithms, (sequences, heads, rows, keys).
         context: of the rows.
         where: (rows, keys), keys that a row sees.
     """
     heads = own.shape[1]
-    both = partial(_shares, normaliser, own, context, where)
+    both = partial(_shares, layer, own, context, where)
     grid = jnp.asarray(GRID)
     table = jax.lax.map(lambda factor: jnp.stack(both(jnp.full(heads, factor))), grid)
     above = table >= 0.5
@@ -236,12 +250,12 @@ def _crossings(
 
 
 def _shares(
-    normaliser: Normaliser | None, own: Array, context: RowContext, where: Array, factors: Array
+    layer: Attention | None, own: Array, context: RowContext, where: Array, factors: Array
 ) -> tuple[Array, Array]:
     """Means over rows of the largest and of the own weight, (heads,) each, at factors (heads,)."""
     logs = factors[:, None, None] * own
-    if normaliser is not None:
-        logs = log_weights(normaliser, logs, context, where)
+    if layer is not None:
+        logs = log_weights(layer.normaliser, layer.logits(logs, context), context, where)
     logs = jnp.where(where & ~jnp.isneginf(own), logs, -jnp.inf)
     masses = jnp.exp(logs - jnp.max(logs, axis=-1, keepdims=True))
     total = jnp.sum(masses, axis=-1)

@@ -16,6 +16,8 @@ from critattn.theory import finite_dimension, needle, relu_power, sigmoid, softp
 from critattn.theory.quadrature import bracketed_root
 
 Values = NDArray[np.float64]
+# factors of the scores between which a tail is looked for, and how often that is halved in logarithms
+LOOKED, HALVINGS = (1e-3, 1e3), 24
 POWERS = np.geomspace(1e-2, 1e3, 101)
 
 
@@ -28,6 +30,8 @@ class Scores(NamedTuple):
         logits: likewise, with law, cap and bias, in nats.
         where: (rows, keys), keys that a row sees.
         gammas: (heads,) coefficients of log n times the cosine in the logits.
+        logits_at: maps factors (heads,) of the scores to logits, where a cap or a bias comes after them; None where
+            logits are proportional to scores.
     """
 
     context: RowContext
@@ -35,6 +39,7 @@ class Scores(NamedTuple):
     logits: np.ndarray
     where: np.ndarray
     gammas: Values
+    logits_at: Callable[[Values], Values] | None = None
 
 
 class Angles(NamedTuple):
@@ -66,7 +71,8 @@ def predictions(normaliser: Normaliser, stack: Scores, dim: int) -> dict[str, Va
     """Predicted critical control parameters by name, (heads,); infinite where theory has none, NaN outside its range.
 
     Softmax, gamma: `limit` is 1/(1-rho), `finite_dimension` the half weight of tokens of that rho in d dimensions,
-    `gap` log(n-1)/((s-rho) log n) with s the mean of the largest cosine, `tail` that of the logits' upper tail.
+    `gap` log(n-1)/((s-rho) log n) with s the mean of the largest cosine, `tail` that of the logits' upper tail. The
+    first three know nothing of a bias or a cap; the tail is that of logits with them, at the gamma where it says 1/2.
     Softplus and sigmoid over their sums, gamma: `simplex` is the half weight among equal cosines rho, and for softplus
     `gap` with the largest cosine s in place of 1. Powers, p: `tokens` is that of tokens of that rho in d dimensions
     (softplus as first stage), `needle` that of the top of each row among Gaussian others. In d dimensions a negative
@@ -105,15 +111,38 @@ def _never(values: object) -> Values:
 def _softmax(found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, Values]:
     rho = found.rho
     others = math.log(math.expm1(log_n))
-    tails = tail_multiplier(score_statistics(stack.logits, stack.where))
     with np.errstate(invalid="ignore", divide="ignore"):
         gap = np.where(found.top > rho, others / ((found.top - rho) * log_n), math.inf)
     return {
         "limit": np.where(rho < 1, 1 / np.where(rho < 1, 1 - rho, 1), math.inf),
         "finite_dimension": _in_range(rho, lambda _, one: finite_dimension.half_weight_gamma(one, log_n, dim)),
         "gap": gap,
-        "tail": stack.gammas / np.nanmedian(1 / tails, axis=(0, 2)),
+        "tail": stack.gammas * _tail_factor(stack),
     }
+
+
+def _tail_factor(stack: Scores) -> Values:
+    """Factor of the scores at which the median row has its half weight by its upper tail, (heads,).
+
+    0 where that is so at the least factor, infinite where it never is.
+    """
+
+    def points(logits: np.ndarray) -> Values:
+        tails = tail_multiplier(score_statistics(logits, stack.where))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.nanmedian(1 / tails, axis=(0, 2))
+
+    if stack.logits_at is None:
+        with np.errstate(divide="ignore"):
+            return 1 / points(stack.logits)
+    low, high = (np.full(len(stack.gammas), end) for end in LOOKED)
+    beyond = points(stack.logits_at(high)) < 1
+    at_once = points(stack.logits_at(low)) >= 1
+    for _ in range(HALVINGS):
+        middle = np.sqrt(low * high)
+        up = points(stack.logits_at(middle)) >= 1
+        low, high = np.where(up, low, middle), np.where(up, middle, high)
+    return np.where(at_once, 0.0, np.where(beyond, math.inf, np.sqrt(low * high)))
 
 
 def _power(normaliser: ReluPower, found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, Values]:

@@ -36,6 +36,9 @@ class Verdict:
             is above the predicted one; NaN without a prediction.
         never: heads that no value of the control localises.
         never_predicted: how many of these have no predicted transition either.
+        met: share of the heads whose measured value is met within the tolerance, or is infinite like the predicted one;
+            heads that are local at every value are left out.
+        favourable: at least half are met, and the median error, where there is one, is within the tolerance.
     """
 
     prediction: str
@@ -45,11 +48,14 @@ class Verdict:
     sides: float
     never: int
     never_predicted: int
+    met: float
+    favourable: bool
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready record, without the errors of single heads."""
         found = {name: value for name, value in vars(self).items() if name != "agreement"}
-        return {**found, **{key: value for key, value in vars(self.agreement).items() if key not in ("name", "errors")}}
+        known = {key: value for key, value in vars(self.agreement).items() if key not in ("name", "errors")}
+        return {**known, **found}
 
 
 def agreement(points: Sequence[HeadPoint], *, own: bool = False, tolerance: float = TOLERANCE) -> tuple[Verdict, ...]:
@@ -73,19 +79,30 @@ def agreement(points: Sequence[HeadPoint], *, own: bool = False, tolerance: floa
     values = np.array([one.value for one in points])
     predicted = {name: np.array([one.predicted[name] for one in points]) for name in names}
     found = validation(predicted, np.where(np.isfinite(measured), measured, math.nan), tolerance=tolerance)
-    never = np.isinf(measured)
     return tuple(
-        Verdict(
-            name,
-            control,
-            len(points),
-            found[name],
-            _sides(values, predicted[name], local),
-            int(never.sum()),
-            int((never & np.isinf(predicted[name])).sum()),
-        )
+        _verdict(found[name], control, (values, measured, predicted[name]), local, tolerance=tolerance)
         for name in names
     )
+
+
+def _verdict(
+    errors: Agreement,
+    control: str,
+    points: tuple[np.ndarray, np.ndarray, np.ndarray],
+    local: np.ndarray,
+    *,
+    tolerance: float,
+) -> Verdict:
+    """The verdict from relative errors and from the (own, measured, predicted) values of the heads."""
+    values, measured, predicted = points
+    never = np.isinf(measured)
+    foretold = never & np.isinf(predicted)
+    counted = measured > 0
+    met = np.sum(foretold | (np.abs(errors.errors) <= tolerance)) / counted.sum() if counted.any() else math.nan
+    near = math.isnan(errors.median) or abs(errors.median) <= tolerance
+    sides = _sides(values, predicted, local)
+    counts = int(never.sum()), int(foretold.sum())
+    return Verdict(errors.name, control, len(values), errors, sides, *counts, float(met), bool(near and met >= 0.5))
 
 
 def _sides(values: np.ndarray, predicted: np.ndarray, local: np.ndarray) -> float:
@@ -102,8 +119,9 @@ def of_run(run: Run, sequences: Sequence[np.ndarray], *, rows: int = 16) -> list
         rows: query rows at the end of each sequence.
 
     Returns:
-        A record a prediction: `variant`, `seed`, `control`, medians over heads of the own `value` and of the `measured`
-        critical one, share `local` of heads whose mean largest weight is above 1/2, and what `Verdict.to_json` says.
+        A record a prediction, and one with `prediction` None for a layer without any: `variant`, `seed`, `control`,
+        medians over heads of the own `value` and of the `measured` critical one, share `local` of heads whose mean
+        largest weight is above 1/2, and what `Verdict.to_json` says.
 
     Raises:
         StoreError: where the weights cannot be read.
@@ -116,7 +134,9 @@ def of_run(run: Run, sequences: Sequence[np.ndarray], *, rows: int = 16) -> list
         "measured": float(np.median([one.measured for one in points])),
         "local": float(np.mean([one.largest > 0.5 for one in points])),
     }
-    return [{**shown, **one.to_json()} for one in agreement(points)]
+    verdicts = [one.to_json() for one in agreement(points)]
+    none = {"prediction": None, "control": points[0].control, "median": math.nan, "within": math.nan, "sides": math.nan}
+    return [{**shown, **one} for one in verdicts or [none]]
 
 
 def summary(
