@@ -8,8 +8,8 @@ from matplotlib.lines import Line2D
 from critattn import plotting
 from critattn.errors import SpecError
 from critattn.plotting import Look
-from critattn.training import captions
-from critattn.training.ranking import METHOD, Ranking, rankings
+from critattn.training import captions, prompts
+from critattn.training.ranking import METHOD, Ranking, farthest, left_out, rankings
 
 DATA = "training:length_extrapolation"
 TITLE = "Order of the attentions here and as published"
@@ -72,10 +72,27 @@ def caption(data: xarray.Dataset) -> str:
     )
     bounds = sorted({name for one in found for name in one.published.bounds if name in one.here})
     beyond = f" The published values of {', '.join(bounds)} are lower bounds." if bounds else ""
+    lost = "; ".join(f"{name} ({kept})" for name, kept in left_out(found).items())
+    replicas = f" Left out, because within T their layers are those of another variant: {lost}." if lost else ""
     return (
         f"{captions.trained_sentence(data)} Published values against those found here at the same multiples of the "
         f"training length; only the order is compared, not the size: tokens there, bytes here. {panels}. Ranges of "
         "distances: the mean accuracy over them, from the nearest one that was measured, linear between those that "
-        f"were. Titles: Spearman's rank correlation with its interval. {METHOD}.{beyond} "
+        f"were.{_trained_distances(found, captions.length_of(data))} Titles: Spearman's rank correlation with its "
+        f"interval. {METHOD}.{beyond}{replicas} "
         f"{captions.seeds_sentence(data)} {captions.command_sentence(data)}"
     )
+
+
+def _trained_distances(found: list[Ranking], length: int) -> str:
+    """Where the training ends within the ranges of distances; nothing without such ranges."""
+    names: dict[prompts.Kind, str] = {"passkey": "pass keys", "needle": "needles"}
+    kinds = [kind for kind in prompts.KINDS if any(one.published.quantity == kind for one in found)]
+    if not kinds:
+        return ""
+    ends = " and ".join(f"{farthest(kind, length)} bytes for {names[kind]}" for kind in kinds)
+    windows = any(one.published.windows for one in found)
+    compared = (
+        " Windows of x T: keys anywhere in them there, the mean over distances up to x T here." if windows else ""
+    )
+    return f"{compared} Keys in training were nearer than T = {length}, up to {ends}: the end of 0 to T is beyond that."

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import errno
 import json
+import math
 import os
 import signal
 import sys
@@ -14,8 +15,8 @@ import tiny_training
 from click.testing import CliRunner
 from scipy import stats
 
-from critattn.cli import main, trainings
-from critattn.training import collected, evaluation, experiments, loop, presets, variants
+from critattn.cli import extrapolate_tables, main, trainings
+from critattn.training import collected, evaluation, experiments, loop, presets, results, variants
 
 KEYS = {"variant", "preset", "seed", "steps", "losses", "retrieval", "record", "weights"}
 STUDY = """
@@ -159,6 +160,16 @@ def test_a_full_disk_is_one_line_and_exit_1(monkeypatch, tmp_path):
         (("extrapolate", "passkey", "--variants", "lssa,none"), "has no variant 'none'"),
         (("extrapolate", "passkey", "--seeds", "0,x"), "--seeds '0,x': allowed: whole numbers"),
         (("extrapolate", "passkey", "--no-train"), "nothing is there in "),
+        (("extrapolate", "passkey", "--smoke", "--preset", "small"), "--preset and --smoke: allowed: one of them"),
+        (("extrapolate", "passkey", "--quick", "--csv", "."), "--csv '.': is a folder; allowed: a file"),
+        (("extrapolate", "passkey", "--quick", "--csv", "taken/table.csv"), "--csv 'taken': is a file"),
+        (
+            ("extrapolate", "passkey", "--quick", "--csv", "/proc/none/table.csv"),
+            "--csv '/proc/none': cannot be written",
+        ),
+        (("extrapolate", "twice.toml"), "study 'twice': seeds = [0, 0]"),
+        (("extrapolate", "passkey", "--quick", "--dtype", "float64"), "trained in float32; allowed: float32"),
+        (("train", "lssa", "--smoke", "--dtype", "float64"), "trained in float32; allowed: float32"),
         (("extrapolate", "passkey", "--recorded", "--out", "x"), "--recorded: takes no --out"),
         (("extrapolate", "wrong.toml"), "study 'wrong': variants = 'lsssa'; did you mean 'lssa'?"),
         (("extrapolate", "strange.toml"), "study 'strange': variant: unknown key; did you mean 'variants'?"),
@@ -168,6 +179,7 @@ def test_wrong_input_is_one_line_and_exit_2(tmp_path, arguments, part):
     (tmp_path / "taken").write_text("")
     (tmp_path / "wrong.toml").write_text(STUDY.replace("softmax-nope", "lsssa"))
     (tmp_path / "strange.toml").write_text(STUDY.replace("variants", "variant"))
+    (tmp_path / "twice.toml").write_text(STUDY.replace("[0, 1]", "[0, 0]"))
     refused(*arguments, part=part)
 
 
@@ -278,3 +290,87 @@ def test_a_study_that_is_stopped_says_how_to_go_on(interrupted, tmp_path):
 @pytest.mark.parametrize("name", ["train", "extrapolate"])
 def test_help_has_an_example(name):
     assert f"Example: critattn {name}" in run(name, "--help").stdout
+
+
+def _put(folder, name, *, seed=0, corpus="aa", accuracies=(1.0, 0.5, 0.25, 0.0), **more):
+    """A record of the preset small without curves, as if it had been trained."""
+    config = {"variant": variants.named(name).to_json(), "preset": presets.preset("small").to_json(), "seed": seed}
+    place = list(variants.every_variant()).index(name)
+    record = {
+        "config": {**config, "corpus": corpus},
+        "losses": [{"multiple": one, "window": 2 + place / 64, "last": 2.0} for one in (1, 2, 4, 8, 16)],
+        "retrieval": [
+            {"kind": kind, "distance": distance, "accuracy": accuracy}
+            for kind in ("passkey", "needle")
+            for distance, accuracy in zip((64, 128, 192, 256), accuracies, strict=True)
+        ],
+        **more,
+    }
+    results.write(results.Run(folder, variants.named(name), presets.preset("small"), seed).file(".json"), record)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return tmp_path / "runs" / "training"
+
+
+def test_replicates_and_several_texts_are_said_and_no_curves_are_needed(kept):
+    for name in ("softmax-alibi", "softmax-rope", "alibi-c"):
+        _put(kept, name, corpus=name)
+    how = ("extrapolate", "alibi_mitigations", "--no-train")
+    shown = found(*how)
+    loss = next(one for one in shown["ranking"] if one["key"] == "alibi-loss")
+    assert (loss["variants"], loss["left_out"]) == (["softmax-alibi", "softmax-rope"], {"alibi-c": "softmax-alibi"})
+    assert shown["gradients"] is None
+    text = " ".join(run(*how).stdout.split())
+    assert "not ranked, because within T the layers are those of another variant: alibi-c (softmax-alibi)." in text
+    assert "trained on 3 different texts" in text
+    assert "passkey, 0 to T" in text
+
+
+def test_only_figures_that_have_data_are_offered(kept):
+    for one in experiments.experiment("scaling_laws").variants:
+        _put(kept, one.name)
+    for one in experiments.experiment("length_extrapolation").variants:
+        for seed in range(3):
+            _put(kept, one.name, seed=seed)
+    last = [
+        run("extrapolate", study, "--no-train").stdout.splitlines()[-1].rpartition("critattn figures ")[2]
+        for study in ("scaling_laws", "length_extrapolation")
+    ]
+    names = "loss_against_length retrieval_against_distance"
+    assert last == [f"{names} --experiment scaling_laws", f"{names} ranking --experiment length_extrapolation"]
+
+
+def test_what_does_not_come_with_the_package_is_named(monkeypatch, kept):
+    monkeypatch.setattr(experiments, "RECORDED", kept)
+    _put(kept, "lssa")
+    part = "no results of the preset 'small' with seeds 7, 8 come with this package"
+    line = refused("extrapolate", "passkey", "--recorded", "--seeds", "7,08,8", part=part)
+    assert line.endswith("train with: critattn extrapolate passkey --seeds 7,08,8")
+    part = "no results of the preset 'small' for softmax-rope with seed 0 come with this package"
+    refused("extrapolate", "passkey", "--recorded", "--variants", "softmax-rope", "--seeds", "0", part=part)
+    shown = found("extrapolate", "passkey", "--recorded", "--variants", "lssa", "--seeds", "0,00")
+    assert (shown["seeds"], shown["runs"], {row["seeds"] for row in shown["table"]}) == ([0], 1, {1})
+    assert {row["low"] for row in shown["table"]} == {None}
+
+
+def test_a_table_as_csv_is_checked_before_the_first_step(monkeypatch, tmp_path):
+    (tmp_path / "two.toml").write_text(STUDY)
+
+    def forbidden(*rest, **more):
+        raise AssertionError
+
+    monkeypatch.setattr(loop, "train", forbidden)
+    refused("extrapolate", "two.toml", "--csv", "two.toml/table.csv", part="--csv 'two.toml': is a file")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_heads_without_a_prediction_are_shown_with_dashes():
+    none = {"variant": "first-stage-relu-l1", "seed": 0, "control": None, "value": math.nan, "prediction": None}
+    shown = extrapolate_tables._heads({"heads": [none]})
+    assert [list(column.cells)[0].plain for column in shown.renderables[1].columns] == [
+        "first-stage-relu-l1",
+        "0",
+        *["-"] * 8,
+    ]

@@ -1,5 +1,6 @@
 """`critattn extrapolate`: run a training study, and hold it beside the published tables."""
 
+import dataclasses
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,8 +8,9 @@ from typing import Any
 
 import click
 
+from critattn.cli import trainings
 from critattn.cli.common import Command, Settings, emit, lines, progress
-from critattn.cli.extrapolate_tables import for_people, gradients, ranking_record
+from critattn.cli.extrapolate_tables import QUANTITIES, for_people, gradients, ranking_record
 from critattn.errors import SpecError, StoreError
 
 # windows of held-out text on which heads are read
@@ -19,6 +21,7 @@ WINDOWS = 8
 @click.argument("study")
 @click.option("--quick", is_flag=True, help="The study's quick table: few variants, seconds to minutes each.")
 @click.option("--preset", help="Other sizes: smoke, small, small-text or paper.")
+@trainings.preset_flags
 @click.option("--seeds", help="Other seeds, such as 0,1,2.")
 @click.option("--variants", help="Only some of the study's variants, such as softmax-rope,lssa.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps in place of the preset's.")
@@ -46,13 +49,17 @@ def command(settings: Settings, *, study: str, quick: bool, **options: Any) -> N
     """
     if options["recorded"] and (options["out"] or options["text"] or options["steps"]):
         raise click.UsageError("--recorded: takes no --out, --corpus or --steps; --no-train reads another folder")
+    trainings.in_float32(settings)
+    flags = {name: options.pop(name) for name in trainings.FLAGS}
+    options["preset"] = trainings.chosen(options["preset"], **flags)
     asked = Asked(settings, study, quick, options)
     wanted = asked.experiment()
+    asked.check_csv()
     diverged = [] if options["recorded"] or options["no_train"] else asked.train(wanted)
     found = asked.payload(wanted, diverged)
+    emit(settings, found, lambda: lines(*for_people(found), _see(asked, found)))
     if options["csv"]:
         asked.write_csv(found)
-    emit(settings, found, lambda: lines(*for_people(found), _see(asked, found)))
     if diverged:
         named = ", ".join(f"{one['variant']} seed {one['seed']}" for one in diverged)
         raise click.ClickException(f"{len(diverged)} of {found['runs']} runs diverged: {named}")
@@ -110,7 +117,6 @@ class Asked:
     @property
     def folder(self) -> Any:
         """Where the runs lie."""
-        from critattn.cli import trainings
         from critattn.training.experiments import RECORDED
 
         return RECORDED if self.options["recorded"] else trainings.root(self.options["out"])
@@ -121,7 +127,6 @@ class Asked:
         Raises:
             StoreError: where files cannot be read or written, or are of another configuration.
         """
-        from critattn.cli import trainings
         from critattn.cli.report import writable
 
         trainings.need()
@@ -175,6 +180,24 @@ class Asked:
             "command": self.command,
         }
 
+    def check_csv(self) -> None:
+        """Refuse a --csv that cannot be written, before anything is trained.
+
+        Raises:
+            StoreError: for a folder, or a file in a folder that cannot be written.
+        """
+        from critattn.cli.report import writable
+
+        if not self.options["csv"]:
+            return
+        file = Path(self.options["csv"])
+        if file.is_dir():
+            raise StoreError(f"--csv {str(file)!r}: is a folder; allowed: a file")
+        try:
+            writable(file.parent)
+        except StoreError as error:
+            raise StoreError(str(error).replace("--out", "--csv", 1)) from None
+
     def write_csv(self, found: dict[str, Any]) -> None:
         """Write the table of a payload to the file of --csv.
 
@@ -187,8 +210,6 @@ class Asked:
 
     def _heads(self, wanted: Any) -> list[dict[str, Any]]:
         """The heads of every run whose weights are there, on held-out text of the training length."""
-        from critattn.cli import trainings
-
         trainings.need()
         from critattn.training import validation
         from critattn.training.evaluation import blocks
@@ -206,13 +227,16 @@ class Asked:
         return found
 
     def _nothing(self, wanted: Any) -> Exception:
-        more = " --quick" if self.quick else ""
-        how = f"train with: critattn extrapolate {self.study}{more}"
-        if self.options["recorded"]:
-            return SpecError(
-                f"study {wanted.name!r}: no results of the preset {wanted.preset.name!r} come with this package; {how}"
-            )
-        return StoreError(f"study {wanted.name!r}: nothing is there in {str(self.folder)!r}; {how}")
+        shown = dict.fromkeys(("recorded", "no_train", "heads", "csv"))
+        how = f"train with: {dataclasses.replace(self, options={**self.options, **shown}).command}"
+        if not self.options["recorded"]:
+            return StoreError(f"study {wanted.name!r}: nothing is there in {str(self.folder)!r}; {how}")
+        sizes = f"of the preset {wanted.preset.name!r}"
+        if any((self.folder / wanted.preset.name).glob("*-seed*.json")):
+            chosen = f" for {', '.join(one.name for one in wanted.variants)}" if self.options["variants"] else ""
+            seeds = f"{'seed' if len(wanted.seeds) == 1 else 'seeds'} {', '.join(map(str, wanted.seeds))}"
+            sizes = f"{sizes}{chosen} with {seeds}"
+        return SpecError(f"study {wanted.name!r}: no results {sizes} come with this package; {how}")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -223,7 +247,7 @@ def _whole(text: str) -> tuple[int, ...]:
     parts = _names(text)
     if not all(part.isdecimal() for part in parts):
         raise click.UsageError(f"--seeds {text!r}: allowed: whole numbers, such as 0,1,2")
-    return tuple(int(part) for part in parts)
+    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 def _see(asked: Asked, found: dict[str, Any]) -> str:
@@ -232,5 +256,12 @@ def _see(asked: Asked, found: dict[str, Any]) -> str:
     if any(asked.options[key] for key in usual) or asked.study.endswith(".toml") or found["missing"]:
         return f"runs: {found['folder']}"
     flag = " --quick" if asked.quick else ""
-    names = "loss_against_length retrieval_against_distance ranking"
+    retrieved = any(row["quantity"] in QUANTITIES for row in found["table"])
+    drawn = {
+        "loss_against_length": True,
+        "retrieval_against_distance": retrieved,
+        "ranking": found["ranking"],
+        "gradient_in_training": found["gradients"],
+    }
+    names = " ".join(name for name, there in drawn.items() if there)
     return f"runs: {found['folder']}; figures: critattn figures {names} --experiment {found['study']}{flag}"

@@ -27,16 +27,17 @@ def ranking_record(one: Any) -> dict[str, Any]:
         "reason": correlation.reason or None,
         "pairs_alike": one.same,
         "pairs": one.pairs,
+        "left_out": dict(one.left_out),
     }
 
 
 def gradients(found: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Gradients of queries and keys against gamma, JSON-ready; None without two gammas of a common seed."""
+    """Gradients of queries and keys against gamma, JSON-ready; None without two gammas of a common seed and curves."""
     from critattn.errors import SpecError
-    from critattn.training import collapse
+    from critattn.training import collapse, collected
 
     try:
-        return collapse.as_json(collapse.gradient_collapse(found))
+        return collapse.as_json(collapse.gradient_collapse(filter(collected.has_curves, found)))
     except SpecError:
         return None
 
@@ -53,10 +54,13 @@ def for_people(found: dict[str, Any]) -> Iterator[Any]:
     if found["ranking"]:
         yield _ranking(found)
         yield f"{found['ranking_interval']}."
+        yield from _left_out(found["ranking"])
     if found["gradients"]:
         yield from _gradients(found["gradients"])
     if found["heads"]:
         yield _heads(found)
+    if len(found["corpora"]) > 1:
+        yield f"the runs were trained on {len(found['corpora'])} different texts: losses are not of the same bytes"
     for key in ("missing", "diverged"):
         if found[key]:
             yield f"{key}: {len(found[key])} of {found['runs']} runs: {_listed(found[key])}"
@@ -99,6 +103,14 @@ def _ranking(found: dict[str, Any]) -> Any:
     return table(headings, rows, title="the order of the variants here, against the published one")
 
 
+def _left_out(rankings: list[dict[str, Any]]) -> Iterator[str]:
+    """What is not ranked because it is a replicate, with what stands for it."""
+    lost = {name: kept for one in rankings for name, kept in one["left_out"].items()}
+    if lost:
+        listed = ", ".join(f"{name} ({kept})" for name, kept in lost.items())
+        yield f"not ranked, because within T the layers are those of another variant: {listed}."
+
+
 def _gradients(found: dict[str, Any]) -> Iterator[Any]:
     """Share of queries and keys in the gradient, by gamma, and whether it collapses."""
     headings = ("gamma", "seeds", "share", "low", "high", "share, first tenth", "training loss")
@@ -129,7 +141,7 @@ def _heads(found: dict[str, Any]) -> Any:
         "side",
     )
     keys = ("variant", "seed", "control", "value", "measured", "local", "prediction", "median", "within", "sides")
-    rows = [[one[key] for key in keys] for one in found["heads"]]
+    rows = [[one.get(key) for key in keys] for one in found["heads"]]
     return table(columns, rows, title="heads at the training length: medians, and shares of heads")
 
 

@@ -63,7 +63,7 @@ def command(
         raise StoreError("; ".join(dict.fromkeys(lacking.values())))
     settings.begin("the same command draws them again")
     drawn = []
-    for name in modules.keys() - lacking.keys():
+    for name in (one for one in modules if one not in lacking):
         label, data = found[name]
         made_by = f"critattn figures {name}{_choice(modules[name].DATA, label)}"
         drawn.append({"store": label, **draw(name, data, out, formats=kinds, command=made_by)})

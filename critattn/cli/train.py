@@ -1,12 +1,14 @@
 """`critattn train`: train one small decoder, or go on where it was stopped."""
 
 import functools
+import math
 import shlex
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from critattn.cli import trainings
 from critattn.cli.common import Command, Settings, duration, emit, lines, table
 
 PRESET = "small"
@@ -15,9 +17,7 @@ PRESET = "small"
 @click.command(cls=Command)
 @click.argument("variant", required=False)
 @click.option("--preset", help=f"Sizes: smoke, small, small-text or paper.  [default: {PRESET}]")
-@click.option("--smoke", is_flag=True, help="--preset smoke: seconds.")
-@click.option("--small", is_flag=True, help="--preset small: minutes on two cores.")
-@click.option("--paper", is_flag=True, help="--preset paper: the published size, for a GPU.")
+@trainings.preset_flags
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps in place of the preset's.")
 @click.option("--out", help="Folder of the runs.  [default: training in $CRITATTN_STORE or ./runs]")
 @click.option("--corpus", "text", help="Folder of *.py files to train on.  [default: this Python's library]")
@@ -46,15 +46,13 @@ def command(
 
     Example: critattn train --list
     """
-    from critattn.cli import trainings
-
-    sizes = {"smoke": "smoke" if smoke else None, "small": "small" if small else None}
-    name = trainings.chosen(preset=preset, **sizes, paper="paper" if paper else None) or PRESET
+    name = trainings.chosen(preset, smoke=smoke, small=small, paper=paper) or PRESET
     if listed:
         _list(settings)
         return
     if variant is None:
         raise click.UsageError("give a VARIANT (critattn train --list shows them)")
+    trainings.in_float32(settings)
     asked = Asked(settings, variant, name, steps=steps, out=out, text=text)
     found = asked.carry_out()
     emit(settings, found, lambda: for_people(found))
@@ -89,7 +87,6 @@ class Asked:
         return shlex.join(["critattn", "train", self.variant, *parts])
 
     def _run(self) -> Any:
-        from critattn.cli import trainings
         from critattn.training.presets import preset
         from critattn.training.results import Run
         from critattn.training.variants import named
@@ -103,7 +100,6 @@ class Asked:
         Raises:
             ClickException: where training diverges.
         """
-        from critattn.cli import trainings
         from critattn.cli.report import writable
 
         run = self._run()
@@ -135,7 +131,7 @@ def payload(run: Any, record: dict[str, Any]) -> dict[str, Any]:
         "steps": run.preset.steps,
         "parameters": record["parameters"],
         "seconds": record["seconds"],
-        "training_loss": record["curves"]["loss"][-1],
+        "training_loss": (record.get("curves") or {}).get("loss", [math.nan])[-1],
         "losses": record["losses"],
         "retrieval": record["retrieval"],
         "rounded_loss": record["rounded_loss"],

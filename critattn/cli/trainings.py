@@ -16,6 +16,7 @@ from critattn.errors import SpecError
 PREFIX = "training:"
 NEEDED = ("equinox", "optax")
 FOLDER = "training"
+FLAGS = {"smoke": "seconds", "small": "minutes on two cores", "paper": "the published size, for a GPU"}
 # steps between two lines of -v
 SAID = 100
 log = logging.getLogger(__name__)
@@ -52,16 +53,33 @@ def corpus(folder: str | None) -> Any:
     return texts.load(folder)
 
 
-def chosen(**flags: str | None) -> str | None:
+def chosen(preset: str | None, **flags: bool) -> str | None:
     """The preset among --preset and the flags that stand for one; None where none is given.
 
     Raises:
         UsageError: for two.
     """
-    given = {key: value for key, value in flags.items() if value}
+    given = {**({"preset": preset} if preset else {}), **{key: key for key, there in flags.items() if there}}
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{key}' for key in given)}: allowed: one of them")
     return next(iter(given.values()), None)
+
+
+def preset_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --smoke, --small and --paper, which stand for --preset."""
+    for name, words in reversed(FLAGS.items()):
+        command = click.option(f"--{name}", is_flag=True, help=f"--preset {name}: {words}.")(command)
+    return command
+
+
+def in_float32(settings: Settings) -> None:
+    """Refuse --dtype float64.
+
+    Raises:
+        UsageError: where it was asked for.
+    """
+    if "dtype" in settings.given and settings.dtype != "float32":
+        raise click.UsageError(f"--dtype {settings.dtype}: decoders are trained in float32; allowed: float32")
 
 
 class Follow:

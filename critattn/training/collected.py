@@ -18,6 +18,9 @@ from critattn.training.variants import Variant
 
 LOSSES = {"loss": "window", "last_loss": "last"}
 GRADIENTS = ("gradient_norm", "attention_gradient_norm")
+CURVES = ("step", "loss", "gradient_norm", "query_gradient_norm", "key_gradient_norm")
+# the text of a record that does not say
+STANDARD = "the standard library of Python"
 
 
 def records(experiment: Experiment, folder: Path) -> list[dict[str, Any]]:
@@ -53,14 +56,15 @@ def dataset(experiment: Experiment, found: Sequence[Mapping[str, Any]]) -> xarra
         (variant, seed, distance) the shares of whole keys that are right, distances in bytes; of the training, means
         over ten steps each: `gradient_norm` and `attention_gradient_norm` (variant, seed, step), of all weights and of
         the matrices of queries and keys. Coordinate `gamma` (variant): coefficient of log n on cosines under softmax,
-        NaN for others. Attributes: `name`, `spec` (JSON), `units` and `units_missing` (runs).
+        NaN for others. Attributes: `name`, `spec` (JSON; `corpora` and `sources` are the texts), `units` and
+        `units_missing` (runs). Records without curves leave NaN there.
     """
     at = {
         "variant": [one.name for one in experiment.variants],
         "seed": list(experiment.seeds),
         "multiple": sorted({one["multiple"] for record in found for one in record["losses"]}),
         "distance": sorted({one["distance"] for record in found for one in record["retrieval"]}),
-        "step": sorted({step for record in found for step in record["curves"]["step"]}),
+        "step": sorted({step for record in found if has_curves(record) for step in record["curves"]["step"]}),
     }
     dims = {**dict.fromkeys(LOSSES, ("variant", "seed", "multiple"))}
     dims |= dict.fromkeys(("passkey", "needle"), ("variant", "seed", "distance"))
@@ -72,12 +76,14 @@ def dataset(experiment: Experiment, found: Sequence[Mapping[str, Any]]) -> xarra
         _fill(data, record)
     data = data.assign_coords(gamma=("variant", [_gamma(one) for one in experiment.variants]))
     corpora = sorted({record["config"]["corpus"] for record in found})
+    sources = sorted({str(record.get("corpus", {}).get("source", STANDARD)) for record in found})
     spec = {
         "kind": "training",
         "study": experiment.name,
         "measures": list(experiment.measures),
         "preset": experiment.preset.to_json(),
         "corpora": corpora,
+        "sources": sources,
     }
     total = len(experiment.variants) * len(experiment.seeds)
     return data.assign_attrs(
@@ -92,9 +98,16 @@ def _fill(data: xarray.Dataset, record: Mapping[str, Any]) -> None:
             data[name].loc[{**where, "multiple": one["multiple"]}] = one[key]
     for one in record["retrieval"]:
         data[one["kind"]].loc[{**where, "distance": one["distance"]}] = one["accuracy"]
+    if not has_curves(record):
+        return
     curves = record["curves"]
     for name, values in zip(GRADIENTS, (curves["gradient_norm"], attention_norm(curves)), strict=True):
         data[name].loc[{**where, "step": curves["step"]}] = values
+
+
+def has_curves(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the curves of its training; tables of losses and retrieval need none."""
+    return set(CURVES) <= set(record.get("curves") or ())
 
 
 def _gamma(variant: Variant) -> float:

@@ -49,7 +49,7 @@ class Experiment:
         seeds: Sequence[int] | None = None,
         variants: Sequence[str] | None = None,
     ) -> "Experiment":
-        """The same with another preset, other seeds, or some of its variants; None keeps what is there.
+        """The same with another preset, other seeds, each once, or some of its variants; None keeps what is there.
 
         Raises:
             SpecError: for a variant that the study does not have.
@@ -58,7 +58,7 @@ class Experiment:
         return dataclasses.replace(
             self,
             preset=self.preset if preset is None else preset,
-            seeds=self.seeds if seeds is None else tuple(seeds),
+            seeds=self.seeds if seeds is None else tuple(dict.fromkeys(seeds)),
             variants=chosen,
         )
 

@@ -4,7 +4,7 @@ import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
@@ -13,8 +13,12 @@ import xarray
 from scipy import stats
 
 from critattn.errors import DomainError
+from critattn.training import prompts
+from critattn.training.alike import alike
 from critattn.training.collected import area, over_seeds, there
+from critattn.training.presets import Shape
 from critattn.training.published import PUBLISHED, Published
+from critattn.training.variants import every_variant
 
 LEAST = 3
 DRAWS = 4000
@@ -25,8 +29,8 @@ EQUAL = 1e-9
 WIDTH = 1e-4
 METHOD = (
     "95 % interval of Spearman's correlation: the populations with Gaussian copula under which the observed value is "
-    f"in neither tail of 2.5 %, from {DRAWS} simulated samples of as many variants; it covers the choice of variants, "
-    "not the noise of training"
+    f"in neither tail of 2.5 %, from {DRAWS} simulated samples of as many variants with the same ties; it covers the "
+    "choice of variants, not the noise of training"
 )
 
 
@@ -49,6 +53,9 @@ class Correlation(NamedTuple):
 def spearman(one: Sequence[float], other: Sequence[float]) -> Correlation:
     """Spearman's rank correlation of two lists and its 95 % interval.
 
+    The interval is of the population's correlation before the rounding that makes ties. Ties bring the value closer to
+    0, so that in long lists with many of them it may lie outside.
+
     Raises:
         DomainError: for lists of different lengths, or numbers that are not finite.
     """
@@ -59,28 +66,38 @@ def spearman(one: Sequence[float], other: Sequence[float]) -> Correlation:
     if len(set(one)) == 1 or len(set(other)) == 1:
         return Correlation(None, None, None, "all variants have the same number")
     value = float(np.corrcoef(stats.rankdata(one), stats.rankdata(other))[0, 1])
-    return Correlation(value, lower(round(value, 12), len(one)), -lower(round(-value, 12), len(one)))
+    ties, others = _ties(one), _ties(other)
+    return Correlation(value, lower(round(value, 12), ties, others), -lower(round(-value, 12), ties, others[::-1]))
+
+
+def _ties(values: Sequence[float]) -> tuple[int, ...]:
+    """How often each number occurs, from the smallest on."""
+    return tuple(np.unique(np.asarray(values, float), return_counts=True)[1].tolist())
 
 
 @functools.cache
-def lower(observed: float, count: int) -> float:
+def lower(observed: float, ties: tuple[int, ...], others: tuple[int, ...]) -> float:
     """The lower end of the 95 % interval of a population's rank correlation, by inverting a test.
 
     With a Gaussian copula of correlation r, `rho_S = (6/pi) arcsin(r/2)`; the lower end is the r under which a sample
     of that many points reaches the observed value with a probability of 2.5 %. The upper end is that of the reversed
-    order, with the other sign. Unlike Fisher's interval it is no point at +-1.
+    order, with the other sign. Unlike Fisher's interval it is no point at +-1. Ties come from the rounding of a
+    continuous value: in every sample the smallest points share the mean rank of the first block, and so on.
 
     Args:
-        observed: Spearman's correlation of the sample.
-        count: points of the sample.
+        observed: Spearman's correlation of the sample, of mean ranks.
+        ties: how many points of the sample share the smallest value of the one list, the next, and so on.
+        others: the same of the other list; the two may be exchanged.
     """
-    x, noise = np.random.default_rng(0).standard_normal((2, DRAWS, count))
-    ranks = _ranks(x)
+    ties, others = sorted((ties, others))
+    x, noise = np.random.default_rng(0).standard_normal((2, DRAWS, sum(ties)))
+    order = np.argsort(x, axis=1)
+    x, noise = (np.take_along_axis(drawn, order, axis=1) for drawn in (x, noise))
+    levels, other_levels = _levels(ties), _levels(others)
 
     def reached(r: float) -> bool:
-        moved = _ranks(r * x + math.sqrt(1 - r * r) * noise)
-        found = 1 - 6 * np.sum((ranks - moved) ** 2, axis=1) / (count * (count * count - 1))
-        return float(np.mean(found >= observed - EQUAL)) >= TAIL
+        moved = np.argsort(r * x + math.sqrt(1 - r * r) * noise, axis=1)
+        return float(np.mean(levels[moved] @ other_levels >= observed - EQUAL)) >= TAIL
 
     low, high = -1.0, 1.0
     if reached(low):
@@ -91,8 +108,11 @@ def lower(observed: float, count: int) -> float:
     return 6 / math.pi * math.asin(high / 2)
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
-    return np.argsort(np.argsort(values, axis=1), axis=1)
+def _levels(ties: tuple[int, ...]) -> np.ndarray:
+    """Mean ranks of sorted points of which that many are equal, with mean 0 and norm 1, (points,)."""
+    ranks = stats.rankdata(np.repeat(np.arange(len(ties)), ties))
+    centred = ranks - ranks.mean()
+    return centred / np.linalg.norm(centred)
 
 
 @dataclass(frozen=True)
@@ -101,10 +121,12 @@ class Ranking:
 
     Attributes:
         published: the column.
-        here: by variant, means over seeds of the same quantity at the same multiple of the training length.
+        here: by variant, means over seeds of the same quantity at the same multiples of the training length; one of
+            those that are alike in training (`alike.alike`).
         correlation: of the two over the variants that have both.
         same: pairs of variants in the published order.
         pairs: pairs whose values differ in both.
+        left_out: variants that are alike in training with one that is ranked, with the name of that one.
     """
 
     published: Published
@@ -112,6 +134,7 @@ class Ranking:
     correlation: Correlation
     same: int
     pairs: int
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def theirs(self) -> dict[str, float]:
@@ -122,6 +145,10 @@ class Ranking:
 def rankings(data: xarray.Dataset, *, measures: Sequence[str] | None = None) -> list[Ranking]:
     """Every published column with two or more variants of a study, beside what was found here.
 
+    Variants that are alike in training are replicates of one attention: the first that was measured is ranked. Ranges
+    of distances that begin at 0 end beyond the training: the farthest key of a prompt there is nearer than T
+    (`farthest`).
+
     Args:
         data: of `collected.dataset`.
         measures: of "loss", "passkey" and "needle"; by default those that the study is about.
@@ -129,17 +156,40 @@ def rankings(data: xarray.Dataset, *, measures: Sequence[str] | None = None) -> 
     spec = json.loads(data.attrs["spec"])
     chosen = spec["measures"] if measures is None else measures
     columns = [one for one in PUBLISHED if one.quantity in chosen]
-    made = [_ranking(data, column, spec["preset"]["shape"]["length"]) for column in columns]
+    shape, known = Shape(**spec["preset"]["shape"]), every_variant()
+    groups = alike(tuple(known[name] for name in data["variant"].values.tolist() if name in known), shape)
+    made = [_ranking(data, column, shape.length, groups) for column in columns]
     return [one for one in made if len(one.here) > 1]
 
 
-def _ranking(data: xarray.Dataset, column: Published, length: int) -> Ranking:
+def left_out(found: Sequence[Ranking]) -> dict[str, str]:
+    """What any of the rankings leaves out, with the variant that is ranked in its place."""
+    return {name: kept for one in found for name, kept in one.left_out.items()}
+
+
+def farthest(kind: prompts.Kind, length: int) -> int:
+    """The largest distance from the stated key to the answer in prompts of the training, bytes.
+
+    Args:
+        kind: of prompt.
+        length: T, the training length; a prompt of the training has T + 1 bytes.
+    """
+    rng = np.random.default_rng(0)
+    # the wording of a needle names a city at random
+    return max(prompts.wording(kind, rng).farthest(length + 1) for _ in range(8 * len(prompts.CITIES)))
+
+
+def _ranking(data: xarray.Dataset, column: Published, length: int, groups: Sequence[tuple[str, ...]]) -> Ranking:
     names = [name for name in there(data, column.quantity) if name in column.values]
     found = {name: _value(data, column, name, length) for name in names}
-    here = {name: value for name, value in found.items() if math.isfinite(value)}
+    measured = [name for name, value in found.items() if math.isfinite(value)]
+    group_of = {name: group for group in groups for name in group}
+    kept = {name: next(one for one in measured if one in group_of[name]) for name in measured}
+    here = {name: found[name] for name in measured if kept[name] == name}
     theirs = [column.values[name] for name in here]
     same, pairs = _pairs(list(here.values()), theirs)
-    return Ranking(column, here, spearman(list(here.values()), theirs), same, pairs)
+    lost = {name: kept[name] for name in measured if kept[name] != name}
+    return Ranking(column, here, spearman(list(here.values()), theirs), same, pairs, lost)
 
 
 def _value(data: xarray.Dataset, column: Published, name: str, length: int) -> float:
@@ -150,9 +200,6 @@ def _value(data: xarray.Dataset, column: Published, name: str, length: int) -> f
         return math.nan if at is None else over_seeds(values.sel(multiple=at).values).value
     means = np.array([over_seeds(one).value for one in values.transpose("distance", "seed").values])
     distances, measured = values["distance"].values[np.isfinite(means)], means[np.isfinite(means)]
-    if column.low == column.high:
-        inside = distances.size and distances[0] <= column.high * length <= distances[-1]
-        return float(np.interp(column.high * length, distances, measured)) if inside else math.nan
     return area(distances, measured, low=column.low * length, high=column.high * length)
 
 
