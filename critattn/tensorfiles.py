@@ -126,8 +126,12 @@ def _one_line(file: Path) -> Iterator[None]:
     except CritattnError:
         raise
     except UNREADABLE as error:
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise SpecError(f"{file.name}: is not a readable {file.suffix} file: {reason}") from error
+        raise SpecError(f"{file.name}: is not a readable {file.suffix} file: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, on one line of at most 160 characters; its type where it says nothing."""
+    return " ".join(str(error).split())[:160] or type(error).__name__
 
 
 def _choose(infos: list[TensorInfo], tensor: str | None, file: str) -> TensorInfo:

@@ -126,9 +126,20 @@ def test_a_checkpoint_or_a_record_of_another_configuration_is_refused(interrupte
     assert "record" in line
 
 
+def test_damaged_files_are_one_line_and_exit_2(interrupted, tmp_path):
+    how, place = ("train", "softmax-nope", "--smoke"), tmp_path / "runs/training/smoke"
+    run(*how, code=130)
+    file = place / "softmax-nope-seed0.checkpoint.npz"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    refused(*how, part="softmax-nope-seed0.checkpoint.npz': cannot be read: File is not a zip file")
+    (place / "softmax-nope-seed0.json").write_text('{"format": 99}', encoding="utf-8")
+    refused(*how, part="softmax-nope-seed0.json': cannot be read: it has format 99; allowed: 1")
+
+
 def test_a_diverging_run_is_one_line_and_exit_1(tmp_path):
     line = refused("train", "softmax-nope", "--preset", "wild", code=1, part="softmax-nope, seed 0: diverged at step ")
     assert "uniform guess" in line
+    assert "another seed may help" in line
     (tmp_path / "two.toml").write_text(STUDY.replace("smoke", "wild").replace('"softmax-nope", ', ""))
     ended = run("extrapolate", "two.toml", "--quick", "--json", code=1)
     assert json.loads(ended.stdout)["diverged"] == [{"variant": "softmax-rope", "seed": 0}]

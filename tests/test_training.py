@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import functools
 import hashlib
+import json
 import math
 import os
 
@@ -11,12 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 from scipy import stats
 
+from critattn import provenance
 from critattn.errors import DomainError, SpecError, StoreError
 from critattn.protocols import precision
 from critattn.training import (
     batches,
+    captions,
     checkpoints,
     corpus,
     evaluation,
@@ -122,6 +126,33 @@ def test_the_fused_layer_is_the_package_s_layer_forward_and_backward():
         ours, theirs = both(one.blocks[0], x)
     for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         # as above, for sums over rows and channels too
+        np.testing.assert_allclose(mine, other, atol=1e-9 * max(1.0, np.max(np.abs(other))))
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0, 1.5, 3.0])
+def test_keys_that_are_cut_off_have_no_slope_at_any_power(p):
+    made = dataclasses.replace(decoder("lssa"), variant=variants.softplus_family("softplus", "softplus-l1", p))
+    rng = np.random.default_rng(8)
+    x, pulled = (jnp.asarray(rng.standard_normal((12, 16))) for _ in range(2))
+
+    @jax.value_and_grad
+    def mixed(x, generic):
+        return jnp.sum(pulled * made.attend(made.blocks[0], x, 1, generic=generic))
+
+    with precision("float64"):
+        made = wide(made)
+        x, pulled = (jnp.asarray(np.asarray(one), jnp.float64) for one in (x, pulled))
+        ours, theirs = jax.jit(lambda x: (mixed(x, False), mixed(x, True)))(x)
+        plain = dataclasses.replace(made, variant=dataclasses.replace(made.variant, cosines=False))
+        q, k, v = (np.asarray(one[0]) for one in plain.queries_keys_values(made.blocks[0], x, 1))
+    weighted = [oracle(q[head], k[head], p) for head in range(2)]
+    # without a key that is cut off, 0^(p-1) does not come up
+    assert all(np.any(np.tril(one == 0)[3:]) for one in weighted)
+    out = np.concatenate([one @ v[head] for head, one in enumerate(weighted)], axis=-1) @ np.asarray(made.blocks[0].out)
+    # 2^-53 over the smallest excess above a mean of a row, to the power 1/2 and of slope 1/sqrt at p = 1/2
+    assert float(ours[0]) == pytest.approx(np.sum(np.asarray(pulled) * out), abs=1e-6)
+    assert np.all(np.isfinite(ours[1]))
+    for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-9 * max(1.0, np.max(np.abs(other))))
 
 
@@ -273,6 +304,75 @@ def test_a_stopped_run_ends_with_the_bits_of_an_undisturbed_one(text, tmp_path):
         loop.train(variant, TINY, text, seed=1, checkpoint=file)
     with pytest.raises(StoreError, match="learning_rate was"):
         loop.train(variant, dataclasses.replace(TINY, learning_rate=1e-3), text, checkpoint=file)
+    assert set(whole.curves) == set(checkpoints.CURVES)
+    assert_arrays_of_another_model_are_refused(file, whole, loop.config(variant, TINY, 0, text))
+
+
+def assert_arrays_of_another_model_are_refused(file, trained, made):
+    like = (trained.model, loop.optimiser(TINY).init(trained.model))
+    arrays, header = checkpoints.read_arrays(file)
+    changes = (
+        {"leaf-3": None},
+        {"leaf-999": np.zeros(3, np.float32)},
+        {"leaf-0": arrays["leaf-0"][:-1]},
+        {"leaf-0": arrays["leaf-0"].astype(np.float64)},
+        {"curve-loss": None},
+        {"curve-loss": arrays["curve-loss"][:-1]},
+    )
+    for change in changes:
+        spoilt = {name: one for name, one in {**arrays, **change}.items() if one is not None}
+        checkpoints.write_arrays(file, spoilt, header)
+        with pytest.raises(StoreError, match="its arrays are not those of its configuration"):
+            checkpoints.load(file, like, made)
+    for key in ("config", "format", "step", "seconds"):
+        checkpoints.write_arrays(file, arrays, {name: one for name, one in header.items() if name != key})
+        with pytest.raises(StoreError, match=f"its header has no '{key}'"):
+            checkpoints.load(file, like, made)
+        with pytest.raises(StoreError, match=f"its header has no '{key}'"):
+            checkpoints.check(file, made)
+
+
+def test_slow_steps_are_kept_one_by_one_with_the_same_bits(text, monkeypatch):
+    def followed(seconds):
+        monkeypatch.setattr(loop, "SLOW_SECONDS", seconds)
+        seen = []
+        made = loop.train(variants.named("ssmax"), TINY, text, progress=lambda one: seen.append(one.step))
+        return seen, made
+
+    # no step is faster than that, and the first one compiles
+    slow, one = followed(-1.0)
+    fast, other = followed(math.inf)
+    assert (slow, fast) == ([*range(2, 31)], [10, 20, 30])
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(one.model), leaves(other.model), strict=True))
+    assert all(np.array_equal(one.curves[name], other.curves[name]) for name in checkpoints.CURVES)
+
+
+def test_the_gradient_of_a_batch_in_passes_is_that_in_one(text, monkeypatch):
+    shape = dataclasses.replace(SHAPE, length=80)
+    preset = dataclasses.replace(TINY, shape=shape, batch=6, prompt_share=0.5, answer_weight=16.0)
+    windows = jnp.asarray(batches.batch(text, preset, 0, 0).astype(np.int32))
+    made = decoder("softmax-nope", shape=shape)
+    assert loop.passes(preset) == 1
+    whole = jax.jit(loop.loss_and_gradient, static_argnums=2)(made, windows, preset)
+    # at most 2 of 6 sequences a pass, of which three have answers of weight 16; and less than one
+    for most, count in ((160, 3), (79, 6)):
+        monkeypatch.setattr(loop, "PASS_BYTES", most)
+        assert loop.passes(preset) == count
+        found = jax.jit(lambda made, windows: loop.loss_and_gradient(made, windows, preset))(made, windows)
+        for one, other in zip(leaves(found), leaves(whole), strict=True):
+            # sums of 480 terms of float32 in another order, 480 x 2^-24 of the largest
+            np.testing.assert_allclose(one, other, atol=3e-5 * np.max(np.abs(other)))
+
+
+def test_a_pass_has_at_most_its_bytes_and_the_small_presets_have_one():
+    assert {name: loop.passes(one) for name, one in PRESETS.items()} == {
+        "smoke": 1,
+        "small": 1,
+        "small-text": 1,
+        "paper": 32,
+    }
+    # a prime batch has no divisor but itself
+    assert loop.passes(dataclasses.replace(PRESETS["paper"], batch=17)) == 17
 
 
 @pytest.mark.parametrize(("spoilt", "said"), [(False, "uniform guess"), (True, "not finite")])
@@ -305,11 +405,153 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path, monkeypatch):
     assert header == {"step": 1}
 
 
+def damaged(whole):
+    """Contents of a file that was cut off or changed, and files of another kind."""
+    yield from (whole[: len(whole) // 2], whole[:-1], whole[:3], b"")
+    # the magic number of the first member, the middle of the largest array, and the end of the directory
+    yield from (flipped(whole, place) for place in (0, len(whole) // 2, len(whole) - 20))
+    yield from (b"\x93NUMPY", b"no archive", b"PK\x03\x04 and then nothing")
+
+
+def flipped(whole, place):
+    return whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
+
+
 def test_a_damaged_checkpoint_is_said(text, tmp_path):
+    variant, file = variants.named("lssa"), tmp_path / "state.npz"
+    made = loop.config(variant, TINY, 0, text)
+    checkpoints.save(file, loop.start(variant, TINY, 0), made)
+    for content in damaged(file.read_bytes()):
+        file.write_bytes(content)
+        with pytest.raises(StoreError, match=r"^'.*state\.npz': cannot be read: .") as caught:
+            loop.train(variant, TINY, text, checkpoint=file)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_damaged_header_is_said_before_the_first_step(tmp_path):
     file = tmp_path / "state.npz"
-    file.write_bytes(b"PK and then nothing")
+    checkpoints.write_arrays(file, {}, {"format": 1})
+    whole = file.read_bytes()
+    for content in (*damaged(whole), flipped(whole, whole.index(b'{"format"')), array_of_one(tmp_path)):
+        file.write_bytes(content)
+        with pytest.raises(StoreError, match="cannot be read"):
+            checkpoints.check(file, {})
+    checkpoints.check(tmp_path / "nowhere.npz", {})
+    checkpoints.write_arrays(file, {}, [])
+    with pytest.raises(StoreError, match="its header is no table"):
+        checkpoints.check(file, {})
+
+
+def array_of_one(folder):
+    np.save(folder / "one.npy", np.arange(3))
+    return (folder / "one.npy").read_bytes()
+
+
+def test_damaged_weights_are_said(tmp_path):
+    file = tmp_path / "weights.npz"
+    weights.save(file, decoder("lssa"), {})
+    whole = file.read_bytes()
+    arrays, header = checkpoints.read_arrays(file)
+    file.write_bytes(array_of_one(tmp_path))
+    with pytest.raises(StoreError, match="holds a single array"):
+        weights.load(file)
+    for content in damaged(whole):
+        file.write_bytes(content)
+        with pytest.raises(StoreError, match=r"weights\.npz': cannot be read"):
+            weights.load(file)
+    headers = (
+        ({"shape": None}, "its header has no 'shape'"),
+        ({"variant": "lssa"}, "its header has no 'variant'"),
+        ({"shape": {**header["shape"], "rooms": 3}}, "states no model: .*rooms"),
+        ({"shape": {**header["shape"], "heads": 3}}, "states no model: width = 16"),
+        ({"variant": {**header["variant"], "floor": 3}}, "states no model: variant: has no field 'floor'"),
+        ({"shape": {**header["shape"], "width": 32}}, "its arrays are not those"),
+    )
+    for change, said in headers:
+        checkpoints.write_arrays(file, arrays, {**header, **change})
+        with pytest.raises(StoreError, match=said):
+            weights.load(file)
+    checkpoints.write_arrays(file, {**arrays, "embedding": np.full((256, 16), "a")}, header)
     with pytest.raises(StoreError, match="cannot be read"):
-        loop.train(variants.named("lssa"), TINY, text, checkpoint=file)
+        weights.load(file)
+
+
+@pytest.mark.parametrize("write", [results.write, lambda path, header: checkpoints.write_arrays(path, {}, header)])
+def test_a_file_in_place_of_a_folder_is_said(tmp_path, write):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StoreError, match="was not written"):
+        write(tmp_path / "taken" / "one.json", {})
+
+
+LOSS = {"multiple": 1, "length": 16, "window": 2.0, "last": 1.9}
+RECORD = {
+    "format": 1,
+    "config": {"variant": {"name": "lssa"}, "preset": {}, "seed": 0, "corpus": ""},
+    "corpus": {},
+    "curves": {name: [] for name in ("step", *checkpoints.CURVES)},
+    "losses": [LOSS],
+    "retrieval": [{"kind": "needle", "distance": 8, "accuracy": 0.5, "right": 1, "prompts": 2, "interval": [0.0, 1.0]}],
+    "rounded_loss": {},
+    "parameters": 1,
+    "seconds": 1.0,
+}
+
+
+def test_what_is_no_record_is_refused_in_one_line(tmp_path):
+    file = tmp_path / "tiny" / "lssa-seed0.json"
+    results.write(file, RECORD)
+    assert results.read_all(tmp_path, "tiny") == [RECORD]
+    wrong = [
+        (json.dumps(RECORD)[:-3], "delimiter"),
+        ("[]", "it is a list"),
+        ("null", "it is a NoneType"),
+        (json.dumps({**RECORD, "format": 99}), "format 99; allowed: 1"),
+        (json.dumps({**RECORD, "losses": {}}), "it has no losses, or another type there"),
+        (json.dumps({**RECORD, "losses": [LOSS, {**LOSS, "window": 1}, {"multiple": 1}]}), r"no losses\[2\]\.length"),
+        (json.dumps({**RECORD, "losses": [3]}), r"no losses\[0\]\.multiple"),
+        (json.dumps({**RECORD, "config": {**RECORD["config"], "seed": "0"}}), r"no config\.seed"),
+        (json.dumps({**RECORD, "config": {**RECORD["config"], "variant": {}}}), r"no config\.variant\.name"),
+        (json.dumps({key: RECORD[key] for key in RECORD if key != "format"}), "format None"),
+    ]
+    wrong += [
+        (json.dumps({key: RECORD[key] for key in RECORD if key != lost}), f"no {lost}")
+        for lost in RECORD
+        if lost != "format"
+    ]
+    for content, said in wrong:
+        file.write_text(content)
+        with pytest.raises(StoreError, match=rf"^record '.*lssa-seed0\.json': cannot be read: .*{said}") as caught:
+            results.read_all(tmp_path, "tiny")
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_null_of_a_record_is_passed_over(tmp_path):
+    for seed, window in enumerate((2.0, math.nan, 3.0)):
+        results.write(
+            tmp_path / "tiny" / f"lssa-seed{seed}.json",
+            {**RECORD, "losses": [{**LOSS, "window": window, "last": math.nan if seed else 1.0}]},
+        )
+    rows = {row.quantity: row for row in results.table(results.read_all(tmp_path, "tiny"))}
+    wanted = stats.ttest_1samp([2.0, 3.0], 0).confidence_interval()
+    assert (rows["loss"].mean, rows["loss"].seeds) == (2.5, 2)
+    assert (rows["loss"].low, rows["loss"].high) == pytest.approx(tuple(wanted))
+    assert (rows["last_loss"].mean, rows["last_loss"].low, rows["last_loss"].seeds) == (1.0, None, 1)
+    mean, low, high = results.interval([math.nan])
+    assert math.isnan(mean)
+    assert (low, high) == (None, None)
+
+
+def test_a_record_states_the_commit_before_the_first_step(text, tmp_path, monkeypatch):
+    commits = ["before"]
+    monkeypatch.setattr(provenance, "git_state", lambda: {"commit": commits[-1], "changed": False})
+    monkeypatch.setattr(records, "evaluate", lambda *rest: evaluation.Evaluation([], []))
+    monkeypatch.setattr(records, "length_losses", lambda *rest, **more: [evaluation.LengthLoss(1, 16, 0, 0, 0, 0)])
+    monkeypatch.setattr(records, "_rounded_loss", lambda *rest: {})
+    run = results.Run(tmp_path, variants.named("ssmax"), TINY, 0)
+    found = records.perform(run, text, progress=lambda one: commits.append("while it trains"))
+    assert len(commits) == 4
+    assert found["environment"]["git"]["commit"] == "before"
+    assert found["corpus"]["source"].startswith("the standard library of Python 3.")
 
 
 def test_documents_are_split_by_a_hash_of_their_names(text):
@@ -332,6 +574,34 @@ def test_the_hash_of_a_corpus_covers_its_content(tmp_path):
     before = corpus.load(tmp_path)
     write("\n")
     assert corpus.load(tmp_path).sha256 != before.sha256
+
+
+def test_what_is_no_file_is_passed_over(tmp_path):
+    folder = tmp_path / "of a person" / "mine"
+    folder.mkdir(parents=True)
+    for name in (f"module{number}.py" for number in range(12)):
+        (folder / name).write_text(f"# {name}\n" * 2000)
+    before = corpus.load(folder)
+    (folder / ".#module0.py").symlink_to("nobody@nowhere.1")
+    (folder / "package.py").mkdir()
+    again = corpus.load(folder)
+    assert again.sha256 == before.sha256
+    assert again.summary()["source"] == "mine"
+
+
+def described(**setting):
+    preset = PRESETS["small"].to_json()
+    spec = json.dumps({"study": "x", "preset": preset, "corpora": ["1"], **setting})
+    return captions.trained_sentence(xarray.Dataset(attrs={"spec": spec}))
+
+
+def test_a_caption_says_which_texts_were_trained_on(text):
+    assert described().endswith("on the sources of the standard library of Python and the topics of its help.")
+    here = described(sources=[text.source])
+    assert f"the sources of {text.source} and the topics of its help." in here
+    both = described(sources=["mine", text.source], corpora=["1", "2"])
+    assert "on the *.py files of a folder 'mine' and the sources of the standard library of Python 3." in both
+    assert both.endswith("The runs are of 2 different texts; differences between them may be those of the texts.")
 
 
 def test_a_missing_corpus_is_said(tmp_path):

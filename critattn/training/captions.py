@@ -5,6 +5,8 @@ from typing import Any
 
 import xarray
 
+from critattn.training.corpus import LIBRARY
+
 
 def setting_of(data: xarray.Dataset) -> dict[str, Any]:
     """Study, measures, preset and corpora of a dataset of `collected.dataset`."""
@@ -17,16 +19,35 @@ def length_of(data: xarray.Dataset) -> int:
 
 
 def trained_sentence(data: xarray.Dataset) -> str:
-    """A sentence for captions: which models, trained how and on what."""
-    preset = setting_of(data)["preset"]
+    """A sentence for captions: which models, trained how and on what; a second one where the texts differ."""
+    setting = setting_of(data)
+    preset = setting["preset"]
     shape, share = preset["shape"], preset["prompt_share"]
     prompts = f", {share:.0%} of them retrieval prompts" if share else ""
     layers, heads = (f"{shape[key]} {key[:-1] if shape[key] == 1 else key}" for key in ("layers", "heads"))
     return (
         f"Byte-level decoders of {layers}, width {shape['width']} and {heads}, trained at T = {shape['length']:,} "
-        f"bytes for {preset['steps']:,} steps of {preset['batch']} sequences{prompts}, on sources of Python's standard "
-        "library."
+        f"bytes for {preset['steps']:,} steps of {preset['batch']} sequences{prompts}, on {_texts(setting)}."
+        f"{_different(setting)}"
     )
+
+
+def _texts(setting: dict[str, Any]) -> str:
+    """What was trained on, as the records name it."""
+    return " and ".join(map(_text, setting.get("sources") or [LIBRARY]))
+
+
+def _text(source: str) -> str:
+    if source.startswith(LIBRARY):
+        return f"the sources of {source} and the topics of its help"
+    return f"the *.py files of a folder {source!r}"
+
+
+def _different(setting: dict[str, Any]) -> str:
+    count = len(setting["corpora"])
+    if count < 2:
+        return ""
+    return f" The runs are of {count} different texts; differences between them may be those of the texts."
 
 
 def seeds_sentence(data: xarray.Dataset, *, bands: str = "") -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import os
+import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ HELD_OUT = 0.1
 # between two documents
 SEPARATOR = b"\0"
 LEAST_BYTES = 10_000
+LIBRARY = "the standard library of Python"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Corpus:
         train_names: their names, sorted.
         held_out_names: likewise.
         sha256: of all names and contents.
+        source: the standard library of which Python, or the name of the folder, without its path.
     """
 
     train: np.ndarray
@@ -35,10 +38,12 @@ class Corpus:
     train_names: tuple[str, ...]
     held_out_names: tuple[str, ...]
     sha256: str
+    source: str
 
     def summary(self) -> dict[str, object]:
         """What a record says of the corpus."""
         return {
+            "source": self.source,
             "sha256": self.sha256,
             "train_bytes": int(self.train.size),
             "held_out_bytes": int(self.held_out.size),
@@ -53,7 +58,7 @@ def is_held_out(name: str, share: float = HELD_OUT) -> bool:
 
 
 def load(folder: str | os.PathLike[str] | None = None) -> Corpus:
-    """The corpus of this Python, or of the `*.py` files in a folder.
+    """The corpus of this Python, or of the `*.py` files in a folder; what is no regular file is passed over.
 
     Args:
         folder: by default the top level of the standard library, and the topics of `pydoc_data` beside it.
@@ -72,12 +77,15 @@ def load(folder: str | os.PathLike[str] | None = None) -> Corpus:
             f"corpus {str(place)!r}: has {train.size} bytes of Python source to train on and {held.size} held out; "
             f"allowed: at least {LEAST_BYTES} each (a Python with its sources, or a folder of *.py files)"
         )
-    return Corpus(train, held, tuple(split[False]), tuple(split[True]), _hash(documents))
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    source = f"{LIBRARY} {version}" if folder is None else place.resolve().name
+    return Corpus(train, held, tuple(split[False]), tuple(split[True]), _hash(documents), source or str(place))
 
 
 def _sources(place: Path) -> Iterator[tuple[str, bytes]]:
     try:
-        yield from ((file.name, file.read_bytes()) for file in sorted(place.glob("*.py")))
+        # an editor's lock is a link to nowhere
+        yield from ((file.name, file.read_bytes()) for file in sorted(place.glob("*.py")) if file.is_file())
     except OSError as error:
         raise SpecError(f"corpus {str(place)!r}: cannot be read: {error.strerror}") from error
 

@@ -26,7 +26,7 @@ class Kernel(NamedTuple):
     Attributes:
         stage: the first stage, a key of `STAGES`; "sigmoid" for weights without a sum.
         bias_factor: B of a sigmoid's bias -B log i.
-        power: p of the re-weighting; None without.
+        power: p of the re-weighting, above 1; None without.
         free_rows: rows that see at most this many keys have no offset.
     """
 
@@ -77,6 +77,9 @@ def kernel_of(normaliser: Normaliser, *, bounded: bool) -> Kernel | None:
     if isinstance(normaliser, Sigmoid):
         return Kernel("sigmoid", float(normaliser.bias_factor))
     if isinstance(normaliser, ReluPower):
+        # at p <= 1 the slope y^(p-1) of a key that is cut off is no 0
+        if not float(normaliser.p) > 1:
+            return None
         stage: Any = normaliser.stage_one
         inner = kernel_of(stage, bounded=bounded)
         if inner is None or inner.stage not in STAGES or inner.power is not None:

@@ -1,4 +1,10 @@
-"""Sizes of the model and of its training: seconds, minutes, and the published size."""
+"""Sizes of the model and of its training: seconds, minutes, and the published size.
+
+The preset `paper` has the published depth, width and length [arXiv 2501.13428]; bytes instead of tokens leave it 85 M
+parameters of the published 124 M. A step takes its batch of 512 in 32 passes (`loop.passes`), each of which keeps 25 GB
+for the backward pass under softmax and 38 GB under the re-weighting (all of them at once: 779 and 1205 GB). These
+sizes are computed from shapes: no run of this preset has been made here.
+"""
 
 import dataclasses
 import math
@@ -114,7 +120,7 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name.
+    """The preset of that name; the head of this module says what `paper` needs.
 
     Raises:
         SpecError: for an unknown name.

@@ -14,9 +14,8 @@ from critattn.training import checkpoints, loop, weights
 from critattn.training.corpus import Corpus
 from critattn.training.evaluation import MULTIPLES, Evaluation, blocks, evaluate, length_losses
 from critattn.training.presets import Preset
-from critattn.training.results import Run, read, write
+from critattn.training.results import FORMAT, Run, read, write
 
-FORMAT = 1
 # steps of a curve that are averaged into one number of a record
 EVERY = 10
 log = logging.getLogger(__name__)
@@ -31,10 +30,14 @@ def perform(
 ) -> dict[str, Any]:
     """Train, evaluate and record one run; one that is recorded already is read, one that was stopped goes on.
 
+    The record states versions, machine and commit as they were before the first step of the session that finished the
+    run; earlier sessions leave no trace in it. A checkpoint holds the training only: where a run is killed while it is
+    evaluated (about a minute at the preset `small`), the evaluation begins again.
+
     Args:
         run: what to do, and where.
         corpus: the text.
-        progress: called every ten steps.
+        progress: called every ten steps, and after each that takes more than 5 s.
         command: what the user typed, for the record.
 
     Returns:
@@ -49,6 +52,8 @@ def perform(
     if known is not None:
         return known
     checkpoint = run.file(".checkpoint.npz")
+    # a commit while it trains did not make it
+    environment = {**provenance.environment(), "training": _versions()}
     trained = loop.train(run.variant, run.preset, corpus, seed=run.seed, checkpoint=checkpoint, progress=progress)
     found = evaluate(trained.model, corpus, run.preset)
     half = length_losses(weights.rounded(trained.model), corpus.held_out, count=run.preset.eval_blocks, multiples=(1,))
@@ -58,7 +63,7 @@ def perform(
         "config_hash": content_hash(made),
         "command": command,
         "corpus": corpus.summary(),
-        "environment": {**provenance.environment(), "training": _versions()},
+        "environment": environment,
         "seconds": trained.seconds,
         "parameters": int(sum(leaf.size for leaf in weights.names(trained.model).values())),
         **found.to_json(),

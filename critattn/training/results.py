@@ -1,5 +1,6 @@
 """What runs leave behind, and tables of it; nothing here needs the packages that train."""
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -18,6 +19,23 @@ from critattn.errors import StoreError
 from critattn.storage import canonical_json, differences
 from critattn.training.presets import Preset
 from critattn.training.variants import Variant
+
+FORMAT = 1
+# what tables, figures and commands read of a record
+KEYS: dict[str, type | tuple[type, ...]] = {
+    "config": dict,
+    "corpus": dict,
+    "curves": dict,
+    "losses": list,
+    "retrieval": list,
+    "rounded_loss": dict,
+    "parameters": int,
+    "seconds": (int, float),
+}
+CONFIG_KEYS: dict[str, type | tuple[type, ...]] = {"variant": dict, "preset": dict, "seed": int, "corpus": str}
+CURVE_KEYS = ("step", "loss", "gradient_norm", "query_gradient_norm", "key_gradient_norm")
+LOSS_KEYS = ("multiple", "length", "window", "last")
+RETRIEVAL_KEYS = ("kind", "distance", "accuracy", "right", "prompts", "interval")
 
 
 @dataclass(frozen=True)
@@ -61,7 +79,8 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise StoreError(f"{str(path)!r}: was not written: {error.strerror or error}") from error
     finally:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
 
 
 def _without_nan(value: Any) -> Any:
@@ -80,20 +99,47 @@ def read(path: Path, config: Mapping[str, Any] | None = None) -> dict[str, Any] 
         config: refuse a record of another configuration.
 
     Raises:
-        StoreError: where it cannot be read, or is of another configuration, with what differs.
+        StoreError: where it cannot be read, is no record of this format, lacks what tables need, or is of another
+            configuration, with what differs.
     """
     if not path.exists():
         return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        kept = record["config"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"record {str(path)!r}: cannot be read: {error}") from error
-    changed = [] if config is None else differences(kept, json.loads(canonical_json(config)))
+    wrong = _wrong(record)
+    if wrong is not None:
+        raise StoreError(f"record {str(path)!r}: cannot be read: {wrong}")
+    changed = [] if config is None else differences(record["config"], json.loads(canonical_json(config)))
     if changed:
         listed = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changed[:6])
         raise StoreError(f"record {str(path)!r}: is of another configuration: {listed}; choose another folder")
     return record
+
+
+def _wrong(record: Any) -> str | None:
+    """What a record lacks; None where nothing."""
+    if not isinstance(record, dict):
+        return f"it is a {type(record).__name__}; allowed: a table"
+    if record.get("format") != FORMAT:
+        return f"it has format {record.get('format')!r}; allowed: {FORMAT}"
+    parts = [("", record, KEYS)]
+    if isinstance(record.get("config"), dict):
+        parts += [("config.", record["config"], CONFIG_KEYS)]
+        parts += [("config.variant.", record["config"].get("variant"), {"name": str})]
+    parts += [("curves.", record.get("curves"), dict.fromkeys(CURVE_KEYS, list))]
+    for name, keys in (("losses", LOSS_KEYS), ("retrieval", RETRIEVAL_KEYS)):
+        entries = record.get(name)
+        if isinstance(entries, list):
+            parts += [(f"{name}[{at}].", one, dict.fromkeys(keys, object)) for at, one in enumerate(entries)]
+    lost = (f"{where}{key}" for where, part, kinds in parts for key, kind in kinds.items() if not _has(part, key, kind))
+    first = next(lost, None)
+    return None if first is None else f"it has no {first}, or another type there"
+
+
+def _has(part: Any, key: str, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(part, dict) and key in part and isinstance(part[key], kind)
 
 
 def read_all(folder: Path, preset: str) -> list[dict[str, Any]]:
@@ -114,10 +160,10 @@ class Row:
         variant: its name.
         quantity: "loss", "last_loss", "passkey" or "needle".
         at: multiple of the training length, or distance in bytes.
-        mean: over seeds; nats a byte, or a share.
+        mean: over seeds; nats a byte, or a share; NaN where no seed has a number.
         low: lower end of the 95 % interval of the mean; None at one seed.
         high: upper end.
-        seeds: how many.
+        seeds: how many have a number.
     """
 
     variant: str
@@ -130,29 +176,43 @@ class Row:
 
 
 def table(records: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Means over seeds with Student's 95 % intervals, of losses by length and accuracies by distance."""
+    """Means over seeds with Student's 95 % intervals, of losses by length and accuracies by distance.
+
+    A null of a record is NaN; seeds with NaN are passed over.
+    """
     groups: dict[tuple[str, str, int], list[float]] = {}
     for record in records:
         name = record["config"]["variant"]["name"]
         for one in record["losses"]:
-            groups.setdefault((name, "loss", one["multiple"]), []).append(one["window"])
-            groups.setdefault((name, "last_loss", one["multiple"]), []).append(one["last"])
+            groups.setdefault((name, "loss", one["multiple"]), []).append(_number(one["window"]))
+            groups.setdefault((name, "last_loss", one["multiple"]), []).append(_number(one["last"]))
         for one in record["retrieval"]:
-            groups.setdefault((name, one["kind"], one["distance"]), []).append(one["accuracy"])
-    return [Row(*key, *interval(values), len(values)) for key, values in groups.items()]
+            groups.setdefault((name, one["kind"], one["distance"]), []).append(_number(one["accuracy"]))
+    return [Row(*key, *interval(values), len(_finite(values))) for key, values in groups.items()]
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _finite(values: list[float]) -> list[float]:
+    return [one for one in values if math.isfinite(one)]
 
 
 def interval(values: list[float]) -> tuple[float, float | None, float | None]:
-    """Mean of the values and Student's 95 % interval of it, None at both ends for one value."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
+    """Mean of the finite values and Student's 95 % interval of it, None at both ends below two; NaN of none."""
+    there = _finite(values)
+    if not there:
+        return math.nan, None, None
+    mean = float(np.mean(there))
+    if len(there) < 2:
         return mean, None, None
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+    half = float(stats.t.ppf(0.975, len(there) - 1) * np.std(there, ddof=1) / math.sqrt(len(there)))
     return mean, mean - half, mean + half
 
 
 def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """The rows of a table, JSON-ready."""
+    """The rows of a table as tables; a mean that is NaN stays so."""
     return [dataclasses.asdict(row) for row in rows]
 
 

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from critattn.errors import StoreError
-from critattn.training.checkpoints import read_arrays, write_arrays
+from critattn.errors import DomainError, SpecError, StoreError
+from critattn.tensorfiles import reason
+from critattn.training.checkpoints import lacking, read_arrays, readable, write_arrays
 from critattn.training.model import Decoder, make
 from critattn.training.presets import Shape
 from critattn.training.variants import Variant
@@ -66,18 +67,28 @@ def load(path: str | os.PathLike[str]) -> tuple[Decoder, dict[str, Any]]:
     """A decoder in float32 and the header of its file.
 
     Raises:
-        StoreError: where the file cannot be read, or is not of this format.
+        StoreError: where the file cannot be read, is not of this format, or does not hold the model that it states.
     """
-    arrays, header = read_arrays(Path(path))
+    file = Path(path)
+    arrays, header = read_arrays(file)
     if header.get("format") != FORMAT:
-        raise StoreError(f"{str(path)!r}: has format {header.get('format')!r}; allowed: {FORMAT!r}")
-    shape = Shape(**header["shape"])
-    empty = jax.eval_shape(lambda: make(Variant.from_json(header["variant"]), shape, 0))
-    wanted = names_of_structure(empty)
-    if set(wanted) != set(arrays) or any(arrays[name].shape != leaf.shape for name, leaf in wanted.items()):
-        raise StoreError(f"{str(path)!r}: its arrays are not those of the model that its header states")
-    leaves = [jnp.asarray(arrays[name], jnp.float32) for name in wanted]
+        raise StoreError(f"{str(file)!r}: has format {header.get('format')!r}; allowed: {FORMAT!r}")
+    lacking(file, header, {"shape": dict, "variant": dict})
+    with readable(file):
+        empty = _structure(file, header)
+        wanted = names_of_structure(empty)
+        if {name: leaf.shape for name, leaf in wanted.items()} != {name: leaf.shape for name, leaf in arrays.items()}:
+            raise StoreError(f"{str(file)!r}: its arrays are not those of the model that its header states")
+        leaves = [jnp.asarray(arrays[name], jnp.float32) for name in wanted]
     return jax.tree_util.tree_structure(empty).unflatten(leaves), header
+
+
+def _structure(file: Path, header: Mapping[str, Any]) -> Any:
+    try:
+        shape, variant = Shape(**header["shape"]), Variant.from_json(header["variant"])
+        return jax.eval_shape(lambda: make(variant, shape, 0))
+    except (DomainError, SpecError, TypeError) as error:
+        raise StoreError(f"{str(file)!r}: its header states no model: {reason(error)}") from error
 
 
 def names_of_structure(model: Any) -> dict[str, Any]:
