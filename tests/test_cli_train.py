@@ -303,18 +303,28 @@ def test_help_has_an_example(name):
     assert f"Example: critattn {name}" in run(name, "--help").stdout
 
 
+NORMS = ("query_gradient_norm", "key_gradient_norm")
+
+
 def _put(folder, name, *, seed=0, corpus="aa", accuracies=(1.0, 0.5, 0.25, 0.0), **more):
-    """A record of the preset small without curves, as if it had been trained."""
+    """A record of the preset small with a curve of one point, as if it had been trained."""
     config = {"variant": variants.named(name).to_json(), "preset": presets.preset("small").to_json(), "seed": seed}
     place = list(variants.every_variant()).index(name)
+    common = {"length": 128, "right": 1, "prompts": 1, "interval": [0.0, 1.0]}
     record = {
+        "format": results.FORMAT,
         "config": {**config, "corpus": corpus},
-        "losses": [{"multiple": one, "window": 2 + place / 64, "last": 2.0} for one in (1, 2, 4, 8, 16)],
+        "corpus": {"sha256": corpus},
+        "losses": [{"multiple": one, "window": 2 + place / 64, "last": 2.0, **common} for one in (1, 2, 4, 8, 16)],
         "retrieval": [
-            {"kind": kind, "distance": distance, "accuracy": accuracy}
+            {"kind": kind, "distance": distance, "accuracy": accuracy, **common}
             for kind in ("passkey", "needle")
             for distance, accuracy in zip((64, 128, 192, 256), accuracies, strict=True)
         ],
+        "curves": {"step": [10], "loss": [3.0], "gradient_norm": [1.0], **dict.fromkeys(NORMS, [[0.1, 0.2, 0.3]])},
+        "rounded_loss": {"float32": 2.0, "float16": 2.0},
+        "parameters": 1,
+        "seconds": 1.0,
         **more,
     }
     results.write(results.Run(folder, variants.named(name), presets.preset("small"), seed).file(".json"), record)
@@ -325,7 +335,7 @@ def kept(tmp_path):
     return tmp_path / "runs" / "training"
 
 
-def test_replicates_and_several_texts_are_said_and_no_curves_are_needed(kept):
+def test_replicates_and_several_texts_are_said(kept):
     for name in ("softmax-alibi", "softmax-rope", "alibi-c"):
         _put(kept, name, corpus=name)
     how = ("extrapolate", "alibi_mitigations", "--no-train")
@@ -346,11 +356,14 @@ def test_only_figures_that_have_data_are_offered(kept):
         for seed in range(3):
             _put(kept, one.name, seed=seed)
     last = [
-        run("extrapolate", study, "--no-train").stdout.splitlines()[-1].rpartition("critattn figures ")[2]
+        " ".join(run("extrapolate", study, "--no-train").stdout.split()).rpartition("critattn figures ")[2]
         for study in ("scaling_laws", "length_extrapolation")
     ]
     names = "loss_against_length retrieval_against_distance"
-    assert last == [f"{names} --experiment scaling_laws", f"{names} ranking --experiment length_extrapolation"]
+    assert last == [
+        f"{names} gradient_in_training --experiment scaling_laws",
+        f"{names} ranking gradient_in_training --experiment length_extrapolation",
+    ]
 
 
 def test_what_does_not_come_with_the_package_is_named(monkeypatch, kept):

@@ -129,7 +129,7 @@ def test_the_fused_layer_is_the_package_s_layer_forward_and_backward():
         np.testing.assert_allclose(mine, other, atol=1e-9 * max(1.0, np.max(np.abs(other))))
 
 
-@pytest.mark.parametrize("p", [0.5, 1.0, 1.5, 3.0])
+@pytest.mark.parametrize("p", [1.0, *(pytest.param(p, marks=pytest.mark.slow) for p in (0.5, 1.5, 3.0))])
 def test_keys_that_are_cut_off_have_no_slope_at_any_power(p):
     made = dataclasses.replace(decoder("lssa"), variant=variants.softplus_family("softplus", "softplus-l1", p))
     rng = np.random.default_rng(8)
@@ -332,6 +332,7 @@ def assert_arrays_of_another_model_are_refused(file, trained, made):
             checkpoints.check(file, made)
 
 
+@pytest.mark.slow
 def test_slow_steps_are_kept_one_by_one_with_the_same_bits(text, monkeypatch):
     def followed(seconds):
         monkeypatch.setattr(loop, "SLOW_SECONDS", seconds)
@@ -347,6 +348,7 @@ def test_slow_steps_are_kept_one_by_one_with_the_same_bits(text, monkeypatch):
     assert all(np.array_equal(one.curves[name], other.curves[name]) for name in checkpoints.CURVES)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_batch_in_passes_is_that_in_one(text, monkeypatch):
     shape = dataclasses.replace(SHAPE, length=80)
     preset = dataclasses.replace(TINY, shape=shape, batch=6, prompt_share=0.5, answer_weight=16.0)

@@ -223,7 +223,7 @@ def test_a_clamp_that_is_reached_within_the_training_length_is_another_attention
 
 
 def _record(name, loss, accuracies, *, seed=0, corpus="aa", **more):
-    """A record without curves; accuracies of both kinds of prompt by distance."""
+    """What a dataset reads of a record; accuracies of both kinds of prompt by distance."""
     config = {"variant": variants.named(name).to_json(), "seed": seed, "corpus": corpus}
     losses = [{"multiple": 1, "window": loss, "last": loss}]
     found = [
@@ -231,7 +231,9 @@ def _record(name, loss, accuracies, *, seed=0, corpus="aa", **more):
         for kind in prompts.KINDS
         for distance, accuracy in accuracies.items()
     ]
-    return {"config": config, "losses": losses, "retrieval": found, **more}
+    norms = {"query_gradient_norm": [[1.0, 2.0]], "key_gradient_norm": [[3.0, 4.0]]}
+    curves = {"step": [10], "loss": [3.0], "gradient_norm": [9.0], **norms}
+    return {"config": config, "corpus": {}, "losses": losses, "retrieval": found, "curves": curves, **more}
 
 
 @pytest.fixture
@@ -288,13 +290,13 @@ def test_keys_in_training_are_nearer_than_the_training_length(kind):
         assert found == 129 - len(b"The pass key is ") - 4
 
 
-def test_records_without_curves_and_of_several_texts_are_collected(study):
+def test_records_of_several_texts_are_collected_with_their_gradients(study):
     data = collected.dataset(*study)
-    assert np.isnan(data["gradient_norm"].values).all()
+    # the norms of two matrices of two layers
+    assert data["attention_gradient_norm"].sel(variant="softmax-rope", seed=0, step=10) == pytest.approx(math.sqrt(30))
     assert np.isfinite(data["loss"].values).all()
     spec = json.loads(data.attrs["spec"])
     assert spec["sources"] == ["a folder", "the standard library of Python"]
-    assert not collected.has_curves({"curves": None})
 
 
 def test_a_seed_counts_once(tmp_path):

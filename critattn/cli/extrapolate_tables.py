@@ -32,12 +32,12 @@ def ranking_record(one: Any) -> dict[str, Any]:
 
 
 def gradients(found: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Gradients of queries and keys against gamma, JSON-ready; None without two gammas of a common seed and curves."""
+    """Gradients of queries and keys against gamma, JSON-ready; None without two gammas of a common seed."""
     from critattn.errors import SpecError
-    from critattn.training import collapse, collected
+    from critattn.training import collapse
 
     try:
-        return collapse.as_json(collapse.gradient_collapse(filter(collected.has_curves, found)))
+        return collapse.as_json(collapse.gradient_collapse(found))
     except SpecError:
         return None
 
@@ -128,21 +128,11 @@ def _gradients(found: dict[str, Any]) -> Iterator[Any]:
 
 def _heads(found: dict[str, Any]) -> Any:
     """Where the heads stand, and how far predictions are off: medians over heads and seeds."""
-    columns = (
-        "variant",
-        "seed",
-        "control",
-        "own",
-        "critical",
-        "p_max > 1/2",
-        "prediction",
-        "error",
-        "within 25 %",
-        "side",
-    )
-    keys = ("variant", "seed", "control", "value", "measured", "local", "prediction", "median", "within", "sides")
+    columns = ("variant", "seed", "control", "own", "critical", "p_max > 1/2", "prediction", "error", "met", "side")
+    keys = ("variant", "seed", "control", "value", "measured", "local", "prediction", "median", "met", "sides")
     rows = [[one.get(key) for key in keys] for one in found["heads"]]
-    return table(columns, rows, title="heads at the training length: medians, and shares of heads")
+    title = "heads at the training length: medians over heads; shares of heads met within 25 % and on the right side"
+    return table(columns, rows, title=title)
 
 
 def _listed(runs: list[dict[str, Any]]) -> str:

@@ -18,7 +18,6 @@ from critattn.training.variants import Variant
 
 LOSSES = {"loss": "window", "last_loss": "last"}
 GRADIENTS = ("gradient_norm", "attention_gradient_norm")
-CURVES = ("step", "loss", "gradient_norm", "query_gradient_norm", "key_gradient_norm")
 # the text of a record that does not say
 STANDARD = "the standard library of Python"
 
@@ -64,7 +63,7 @@ def dataset(experiment: Experiment, found: Sequence[Mapping[str, Any]]) -> xarra
         "seed": list(experiment.seeds),
         "multiple": sorted({one["multiple"] for record in found for one in record["losses"]}),
         "distance": sorted({one["distance"] for record in found for one in record["retrieval"]}),
-        "step": sorted({step for record in found if has_curves(record) for step in record["curves"]["step"]}),
+        "step": sorted({step for record in found for step in record["curves"]["step"]}),
     }
     dims = {**dict.fromkeys(LOSSES, ("variant", "seed", "multiple"))}
     dims |= dict.fromkeys(("passkey", "needle"), ("variant", "seed", "distance"))
@@ -98,16 +97,9 @@ def _fill(data: xarray.Dataset, record: Mapping[str, Any]) -> None:
             data[name].loc[{**where, "multiple": one["multiple"]}] = one[key]
     for one in record["retrieval"]:
         data[one["kind"]].loc[{**where, "distance": one["distance"]}] = one["accuracy"]
-    if not has_curves(record):
-        return
     curves = record["curves"]
     for name, values in zip(GRADIENTS, (curves["gradient_norm"], attention_norm(curves)), strict=True):
         data[name].loc[{**where, "step": curves["step"]}] = values
-
-
-def has_curves(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the curves of its training; tables of losses and retrieval need none."""
-    return set(CURVES) <= set(record.get("curves") or ())
 
 
 def _gamma(variant: Variant) -> float:

@@ -135,7 +135,7 @@ def of_run(run: Run, sequences: Sequence[np.ndarray], *, rows: int = 16) -> list
         "local": float(np.mean([one.largest > 0.5 for one in points])),
     }
     verdicts = [one.to_json() for one in agreement(points)]
-    none = {"prediction": None, "control": points[0].control, "median": math.nan, "within": math.nan, "sides": math.nan}
+    none = {"prediction": None, "control": points[0].control, **dict.fromkeys(("median", "met", "sides"), math.nan)}
     return [{**shown, **one} for one in verdicts or [none]]
 
 
