@@ -22,12 +22,12 @@ def draw(data: xarray.Dataset) -> Figure:
     names = collected.there(data, "loss")
     height = 3.0 + 0.16 * -(-len(names) // 4)
     figure, axes = plotting.canvas(1, 2, width=plotting.DOUBLE, height=height, sharey=True)
-    for index, (panel, name) in enumerate(zip(axes[0], PANELS, strict=True)):
+    for letter, panel, name in zip("ab", axes[0], PANELS, strict=True):
         for look, variant in zip(plotting.categories(len(names)), names, strict=True):
             _curve(panel, data, (name, variant), look)
         _finish(panel, data)
         panel.set_ylabel(PANELS[name])
-        panel.set_title(f"({'ab'[index]})", loc="left")
+        panel.set_title(f"({letter})", loc="left")
     # the panels share their ticks, but not what they show
     axes[0, 1].tick_params(labelleft=True)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -35,12 +35,13 @@ def draw(data: xarray.Dataset) -> Figure:
 
 
 def _curve(panel: Axes, data: xarray.Dataset, which: tuple[str, str], look: Look) -> None:
-    """Mean over seeds and its interval of (quantity, variant)."""
+    """Mean over seeds of (quantity, variant), and each seed as a thin line."""
     name, variant = which
-    means = collected.curve(data[name], variant)
     n = data["multiple"].values * captions.length_of(data)
-    panel.fill_between(n, [one.low for one in means], [one.high for one in means], color=look.color, alpha=0.15, lw=0)
-    values = [one.value for one in means]
+    # an interval of three seeds is up to four times as wide as they are apart, and would hide the others
+    for each in data[name].sel(variant=variant).values if data.sizes["seed"] > 1 else ():
+        panel.plot(n, each, color=look.color, lw=0.4, alpha=0.6, zorder=1)
+    values = [one.value for one in collected.curve(data[name], variant)]
     panel.plot(n, values, color=look.color, ls=look.dashes, marker=look.marker, mew=0, label=variant)
 
 
@@ -53,9 +54,10 @@ def _finish(panel: Axes, data: xarray.Dataset) -> None:
 
 def caption(data: xarray.Dataset) -> str:
     """The caption."""
+    each = " Thin lines: single seeds; the command prints Student's 95 % intervals." if data.sizes["seed"] > 1 else ""
     return (
         f"{captions.trained_sentence(data)} Loss on held-out text; every length scores the same bytes. (a) Mean over "
         "windows of that length that tile the text: the usual validation loss. (b) Only the last T bytes of blocks of "
         "the longest length, with a context of up to n bytes: where more context helps, it falls. Vertical line: the "
-        f"training length T. {captions.seeds_sentence(data, bands='Bands')} {captions.command_sentence(data)}"
+        f"training length T. {captions.seeds_sentence(data)}{each} {captions.command_sentence(data)}"
     )

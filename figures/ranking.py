@@ -4,12 +4,13 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from critattn import plotting
 from critattn.errors import SpecError
 from critattn.plotting import Look
 from critattn.training import captions, prompts
-from critattn.training.ranking import METHOD, Ranking, farthest, left_out, rankings
+from critattn.training.ranking import LEAST, METHOD, Ranking, farthest, left_out, rankings
 
 DATA = "training:length_extrapolation"
 TITLE = "Order of the attentions here and as published"
@@ -24,7 +25,7 @@ def draw(data: xarray.Dataset) -> Figure:
     Raises:
         SpecError: where no published column has two of the variants.
     """
-    found = rankings(data)
+    found = shown(data)
     if not found:
         raise SpecError(f"study {data.attrs['name']!r}: no published column has two of its variants")
     names = list(dict.fromkeys(name for one in found for name in one.here))
@@ -45,6 +46,12 @@ def draw(data: xarray.Dataset) -> Figure:
     return figure
 
 
+def shown(data: xarray.Dataset) -> list[Ranking]:
+    """Published columns with three variants or more; those with two where there are no others."""
+    found = rankings(data)
+    return [one for one in found if len(one.here) >= LEAST] or found
+
+
 def _panel(panel: Axes, one: Ranking, looks: dict[str, Look]) -> None:
     theirs = one.theirs
     for name, value in one.here.items():
@@ -54,6 +61,7 @@ def _panel(panel: Axes, one: Ranking, looks: dict[str, Look]) -> None:
     panel.set_xlabel(f"published $x$, {one.published.place}\n({published})")
     panel.set_ylabel(f"here $y$ ({here})")
     panel.margins(0.12)
+    panel.xaxis.set_major_locator(MaxNLocator(4))
 
 
 def _correlation(one: Ranking) -> str:
@@ -65,7 +73,7 @@ def _correlation(one: Ranking) -> str:
 
 def caption(data: xarray.Dataset) -> str:
     """The caption."""
-    found = rankings(data)
+    found = shown(data)
     panels = "; ".join(
         f"({chr(ord('a') + index)}) {one.published.source}, {one.published.place}, {one.published.words}"
         for index, one in enumerate(found)

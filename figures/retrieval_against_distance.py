@@ -38,13 +38,13 @@ def draw(data: xarray.Dataset) -> Figure:
 
 
 def _curve(panel: Axes, data: xarray.Dataset, which: tuple[str, str], look: Look) -> None:
-    """Mean over seeds and its interval, cut to [0, 1], of (kind of prompt, variant)."""
+    """Mean over seeds of (kind of prompt, variant), and each seed as a thin line."""
     kind, variant = which
     distances = data["distance"].values
-    means = collected.curve(data[kind], variant)
-    ends = np.clip([(one.low, one.high) for one in means], 0, 1)
-    panel.fill_between(distances, ends[:, 0], ends[:, 1], color=look.color, alpha=0.13, lw=0)
-    values = [one.value for one in means]
+    # a seed learns to retrieve or does not: an interval of the mean of three would cover everything
+    for each in data[kind].sel(variant=variant).values if data.sizes["seed"] > 1 else ():
+        panel.plot(distances, each, color=look.color, lw=0.4, alpha=0.5, zorder=1)
+    values = [one.value for one in collected.curve(data[kind], variant)]
     panel.plot(distances, values, color=look.color, ls=look.dashes, marker=look.marker, mew=0, label=variant)
 
 
@@ -61,10 +61,11 @@ def _finish(panel: Axes, data: xarray.Dataset) -> None:
 def caption(data: xarray.Dataset) -> str:
     """The caption."""
     prompts = captions.setting_of(data)["preset"]["eval_prompts"]
+    each = " Thin lines: single seeds, some of which do not learn to retrieve." if data.sizes["seed"] > 1 else ""
     return (
         f"{captions.trained_sentence(data)} A key of four digits is stated once and asked for at the end; a key counts "
         "where each of its digits is the most likely byte after the true ones before it. (a) In repeated filler, (b) a "
         f"city's number in held-out text. {prompts} fresh prompts for each distance, from the first digit of the "
         "stated key to the first of the answer. Dashed: the training length T; prompts in training were no longer. "
-        f"{captions.seeds_sentence(data, bands='Bands')} {captions.command_sentence(data)}"
+        f"{captions.seeds_sentence(data)}{each} {captions.command_sentence(data)}"
     )
