@@ -207,7 +207,7 @@ def test_results_that_come_with_the_package_need_nothing_installed(monkeypatch, 
     assert (shown["runs"], shown["missing"], shown["preset"]) == (36, [], "small")
     assert {one["seeds"] for one in shown["table"]} == {3}
     loss = {one["variant"]: one["mean"] for one in shown["table"] if (one["quantity"], one["at"]) == ("loss", 8)}
-    (published,) = [one for one in shown["ranking"] if (one["quantity"], one["place"]) == ("loss", "loss at 8T")]
+    (published,) = [one for one in shown["ranking"] if one["key"] == "loss-8T"]
     assert published["here"] == [loss[name] for name in published["variants"]]
     assert shown["gradients"]["seeds"] == 3
     refused("extrapolate", "passkey", "--recorded", "--heads", part="pip install 'critattn[training]'")

@@ -80,9 +80,11 @@ def _grid(found: dict[str, Any], quantity: str, title: str, heading: str) -> Any
 
 
 def _mean(row: dict[str, Any] | None) -> str | None:
-    """A mean with half of its interval."""
+    """A mean with half of its interval; that of a share with its ends, cut to [0, 1]."""
     if row is None:
         return None
+    if row["quantity"] in QUANTITIES and row["high"] is not None:
+        return f"{row['mean']:.2f} [{max(0, row['low']):.2f}, {min(1, row['high']):.2f}]"
     half = "" if row["high"] is None else f" ± {row['high'] - row['mean']:.2f}"
     return f"{row['mean']:.3f}{half}"
 
