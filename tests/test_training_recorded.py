@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,17 @@ from scipy import stats
 
 from critattn.cli import main
 from critattn.storage import canonical_json, content_hash
-from critattn.training import collected, corpus, evaluation, experiments, results, variants, weights
+from critattn.training import (
+    collapse,
+    collected,
+    corpus,
+    evaluation,
+    experiments,
+    ranking,
+    results,
+    variants,
+    weights,
+)
 
 FOLDER = experiments.RECORDED / "small"
 STUDIES = [study for study in experiments.experiments() if (FOLDER / f"{study.name}.csv").exists()]
@@ -79,6 +90,36 @@ def test_weights_are_small_and_those_of_their_records():
         assert header["rounded_loss"] == kept
         # sixteen bits keep 2^-12 of a weight: a thousandth of a nat is ten times what is seen
         assert abs(kept["float16"] - kept["float32"]) < 1e-3
+
+
+def shown(name):
+    """The rows of a table of docs/training.md, without its two lines of headings."""
+    text = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
+    lines = text.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_tables_of_the_docs_are_those_of_the_records():
+    study = experiments.experiment("length_extrapolation")
+    found = collected.records(study, experiments.RECORDED)
+    rows = {(one.variant, one.at): one for one in results.table(found) if one.quantity == "loss"}
+    for name, *cells in shown("loss"):
+        wanted = [rows[name, multiple] for multiple in evaluation.MULTIPLES]
+        assert cells == [f"{one.mean:.2f} ± {one.high - one.mean:.2f}" for one in wanted]
+    for name, *cells in shown("passkey"):
+        each = [read(FOLDER / f"{name}-seed{seed}.json")["retrieval"] for seed in range(3)]
+        at = (48, 88, 128, 192, 384, 896)
+        of = [{one["distance"]: one["accuracy"] for one in record if one["kind"] == "passkey"} for record in each]
+        assert cells == [" ".join(f"{one[distance]:.2f}" for one in of) for distance in at]
+    laws = collected.records(experiments.experiment("scaling_laws"), experiments.RECORDED)
+    wanted = collapse.gradient_collapse(laws).rows
+    assert shown("gammas") == [
+        [f"{one.gamma:.3g}", f"{one.share:.3f}", f"{one.first_share:.3f}", f"{one.loss:.3f}"] for one in wanted
+    ]
+    ranked = ranking.rankings(collected.dataset(study, found))
+    values = [one.correlation for one in ranked if one.correlation.value is not None]
+    said = [cells[3] for cells in shown("ranking") if cells[0] == "`length_extrapolation`" and "[" in cells[3]]
+    assert said == [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in values]
 
 
 def same_text(record):

@@ -69,10 +69,11 @@ def trained_lines(found: dict[str, Any]) -> list[Any]:
     for n in sorted({one["length"] for one in blind}):
         here = [one for one in blind if one["length"] == n]
         share, alone = (sum(one[key] for one in here) / len(here) for key in ("share", "predicted_share"))
+        starved = sum(one["starved"] for one in here)
+        left = f"; in {starved} a single key is left, so that queries and keys get no gradient" if starved else ""
         shown.append(
             f"  weight 0 in float32 at n = {n}: {share:.1%} of the pairs of query and key, {alone:.1%} by the slopes "
-            f"alone; {sum(one['share'] > 0 for one in here)} of {len(here)} heads have some, "
-            f"queries and keys of {sum(one['starved'] for one in here)} get no gradient there, as one key alone is seen"
+            f"alone; {sum(one['share'] > 0 for one in here)} of {len(here)} heads have some{left}"
         )
     return shown
 
