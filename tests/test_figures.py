@@ -42,8 +42,9 @@ OF_STUDIES = [name for name in NAMES if name not in (*OF_TABLES, *OF_MODELS, *OF
 MEASURED = ("format_thresholds",)
 # transitions in p, for which the width in gamma is not
 IN_P = ("critical_p",)
-# in fast tests the figures of tables, whose data take a second at most, and those of trained models
-SOME = [name if name not in OF_STUDIES else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+# in fast tests the figures of tables, whose data take a second at most, and most of those of trained models
+LONGER = (*OF_STUDIES, "ranking", "retrieval_against_distance")
+SOME = [name if name not in LONGER else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 PLAN = inspection.Plan((16, 48), windows=1, rows=8, probes=2)
 # of the results that come with the package
 TRAINED = """
@@ -367,6 +368,7 @@ def test_curves_of_loss_are_means_of_the_records(figure_of):
             np.testing.assert_array_equal(line.get_xdata(), 128 * 2 ** np.arange(5))
 
 
+@pytest.mark.slow
 def test_retrieval_is_drawn_at_the_distances_of_the_records(figure_of):
     found = recorded("lssa", 0)["retrieval"]
     for panel, kind in zip(panels(figure_of("retrieval_against_distance")), ("passkey", "needle"), strict=True):
@@ -391,6 +393,7 @@ def test_gradients_are_drawn_as_the_collapse_is_computed(figure_of):
     assert len(line.get_ydata()) == 60
 
 
+@pytest.mark.slow
 def test_points_of_the_ranking_are_published_and_found_here(figure_of, trained):
     column = next(one for one in PUBLISHED if one.key == "loss-8T")
     place = [one.published.key for one in ranking.rankings(trained)].index("loss-8T")

@@ -119,6 +119,7 @@ def _samples(r, count, repetitions):
     return x, r * x + math.sqrt(1 - r * r) * noise, 6 / math.pi * math.asin(r / 2)
 
 
+@pytest.mark.slow
 def test_intervals_of_values_that_are_rounded_to_two_levels_cover_the_correlation():
     x, y, wanted = _samples(0.9, 8, 2000)
     pairs = [(one, other) for one, other in zip((x > 0).tolist(), (y > 0).tolist(), strict=True)]

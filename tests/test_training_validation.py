@@ -32,7 +32,7 @@ SHAPE = Shape(layers=1, width=16, heads=2, hidden=24, length=32)
 N = 32
 SLOW = pytest.mark.slow
 LOG_N = pytest.param("cosine-logn-high", "gamma", marks=SLOW)
-OTHERS = [pytest.param(name, marks=SLOW) for name in ("ssmax", "sigmoid")]
+OTHERS = [pytest.param(name, marks=SLOW) for name in ("lssar-p3", "ssmax", "sigmoid")]
 
 
 @functools.cache
