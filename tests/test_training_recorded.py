@@ -76,7 +76,7 @@ def test_all_runs_are_of_one_text():
 
 
 def test_weights_are_small_and_those_of_their_records():
-    needed = {"softmax-alibi", "alibi-log", "cosine-logn-low", "cosine-logn-high", "lssar-p3", "lssar-p15"}
+    needed = {"softmax-alibi", "alibi-e", "alibi-log", "cosine-logn-low", "cosine-logn-high", "lssar-p3", "lssar-p15"}
     assert needed <= set(WEIGHTS)
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < LIMIT
     for name in WEIGHTS:
