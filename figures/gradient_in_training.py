@@ -46,22 +46,29 @@ def shares(data: xarray.Dataset) -> xarray.DataArray:
         SpecError: where none has.
     """
     share = data["attention_gradient_norm"] / data["gradient_norm"]
-    known = np.isfinite(share).any(("seed", "step")) & np.isfinite(data["gamma"])
+    measured = share.notnull().any(("seed", "step")).values
+    known = measured & np.isfinite(data["gamma"].values)
     if not known.any():
         raise SpecError(f"study {data.attrs['name']!r}: no variant has log n on cosines under softmax")
-    return share.sel(variant=known.values).sortby("gamma")
+    return share.sel(variant=known).sortby("gamma")
 
 
 def last_quarter(share: xarray.DataArray) -> np.ndarray:
     """Geometric mean over the last quarter of the steps, for each seed."""
     count = max(1, round(LAST * share.sizes["step"]))
-    return np.exp(np.log(share).isel(step=slice(-count, None)).mean("step").values)
+    return np.exp(np.log(share.isel(step=slice(-count, None)).transpose("seed", "step").values).mean(axis=-1))
 
 
 def _curve(panel: Axes, share: xarray.DataArray, look: Look) -> None:
     """The geometric mean over seeds of one gamma."""
-    values = np.exp(np.log(share).mean("seed"))
-    panel.plot(share["step"], values, color=look.color, lw=0.9, label=f"{float(share['gamma']):.3g}")
+    each = share.where(share.notnull().any("step"), drop=True).transpose("seed", "step").values
+    panel.plot(
+        share["step"].values,
+        np.exp(np.log(each).mean(axis=0)),
+        color=look.color,
+        lw=0.9,
+        label=f"{float(share['gamma']):.3g}",
+    )
 
 
 def _end(panel: Axes, share: xarray.DataArray, look: Look) -> None:

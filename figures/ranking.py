@@ -95,7 +95,7 @@ def caption(data: xarray.Dataset) -> str:
 def _trained_distances(found: list[Ranking], length: int) -> str:
     """Where the training ends within the ranges of distances; nothing without such ranges."""
     names: dict[prompts.Kind, str] = {"passkey": "pass keys", "needle": "needles"}
-    kinds = [kind for kind in prompts.KINDS if any(one.published.quantity == kind for one in found)]
+    kinds: list[prompts.Kind] = [kind for kind in prompts.KINDS if any(one.published.quantity == kind for one in found)]
     if not kinds:
         return ""
     ends = " and ".join(f"{farthest(kind, length)} bytes for {names[kind]}" for kind in kinds)
