@@ -36,6 +36,7 @@ UNREADABLE = (
     ArithmeticError,
     MemoryError,
     AttributeError,
+    AssertionError,
     tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
@@ -118,7 +119,16 @@ def _open(path: str | os.PathLike[str]) -> tuple[Path, _Format]:
 
 
 @contextlib.contextmanager
-def _one_line(file: Path) -> Iterator[None]:
+def damage(kind: type[CritattnError], opening: str) -> Iterator[None]:
+    """A block that reads a file: whatever damaged content provokes becomes one error of one line.
+
+    Args:
+        kind: the class of that error.
+        opening: what stands before the reason: the file's name, and that it cannot be read.
+
+    Raises:
+        CritattnError: of that class, in place of every exception of `UNREADABLE`; errors of this package pass through.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -126,12 +136,17 @@ def _one_line(file: Path) -> Iterator[None]:
     except CritattnError:
         raise
     except UNREADABLE as error:
-        raise SpecError(f"{file.name}: is not a readable {file.suffix} file: {reason(error)}") from error
+        raise kind(f"{opening}: {reason(error)}") from error
+
+
+def _one_line(file: Path) -> contextlib.AbstractContextManager[None]:
+    return damage(SpecError, f"{file.name}: is not a readable {file.suffix} file")
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, on one line of at most 160 characters; its type where it says nothing."""
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    """What an error says, on one line of at most 160 characters that any terminal encodes; its type if nothing."""
+    said = " ".join(str(error).split())[:160] or type(error).__name__
+    return said.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _choose(infos: list[TensorInfo], tensor: str | None, file: str) -> TensorInfo:

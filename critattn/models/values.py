@@ -3,15 +3,14 @@
 import contextlib
 import difflib
 import itertools
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-from critattn.errors import CritattnError, DomainError, SpecError
-from critattn.tensorfiles import UNREADABLE, TensorInfo
+from critattn.errors import DomainError, SpecError
+from critattn.tensorfiles import TensorInfo, damage
 
 FLOATS = {
     "F32": np.dtype("<f4"),
@@ -35,23 +34,13 @@ def shown(name: str) -> str:
     return repr(name if len(name) <= 80 else name[:77] + "...")
 
 
-@contextlib.contextmanager
-def one_line(path: Path, kind: str) -> Iterator[None]:
+def one_line(path: Path, kind: str) -> contextlib.AbstractContextManager[None]:
     """Turn whatever a broken file provokes inside the block into a SpecError of one line.
 
     Raises:
         SpecError: in place of every exception that a malformed file can cause; CritattnError passes unchanged.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except CritattnError:
-        raise
-    except (*UNREADABLE, AssertionError) as error:
-        text = " ".join(str(error).split())[:160] or type(error).__name__
-        reason = text.encode("utf-8", "backslashreplace").decode("utf-8")
-        raise SpecError(f"{label(path)}: is not a readable {kind} file: {reason}") from error
+    return damage(SpecError, f"{label(path)}: is not a readable {kind} file")
 
 
 def check_name(name: str, file: str) -> None:

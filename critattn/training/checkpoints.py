@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from critattn.errors import CritattnError, StoreError
+from critattn.errors import StoreError
 from critattn.storage import canonical_json, differences
-from critattn.tensorfiles import UNREADABLE, reason
+from critattn.tensorfiles import damage, reason
 
 FORMAT = 1
 HEADER = "header"
@@ -60,21 +59,13 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], header: Mapping[s
             scratch.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> contextlib.AbstractContextManager[None]:
     """A block that reads a file: whatever damaged content raises becomes one line.
 
     Raises:
         StoreError: in place of what NumPy, zipfile, zlib or JSON raise; errors of this package pass through.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except CritattnError:
-        raise
-    except UNREADABLE as error:
-        raise StoreError(f"{str(path)!r}: cannot be read: {reason(error)}") from error
+    return damage(StoreError, f"{str(path)!r}: cannot be read")
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
