@@ -115,7 +115,7 @@ def drawn():
         name
         for name, source in data.items()
         if source not in inspections.KINDS
-        and not (source.startswith(trainings.PREFIX) and isinstance(trainings.dataset(source), str))
+        and not (source.startswith(trainings.PREFIXES) and isinstance(trainings.dataset(source), str))
     ]
 
 

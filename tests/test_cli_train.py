@@ -210,7 +210,10 @@ def test_results_that_come_with_the_package_need_nothing_installed(monkeypatch, 
     (published,) = [one for one in shown["ranking"] if one["key"] == "loss-8T"]
     assert published["here"] == [loss[name] for name in published["variants"]]
     assert shown["gradients"]["seeds"] == 3
-    refused("extrapolate", "passkey", "--recorded", "--heads", part="pip install 'critattn[training]'")
+    heads = found("extrapolate", "passkey", "--recorded", "--heads")["heads"]
+    assert {one["heads"] for one in heads if one["prediction"] == "tail"} == {36}
+    where = ("--no-train", "--heads", "--out", str(experiments.RECORDED))
+    refused("extrapolate", "passkey", *where, part="pip install 'critattn[training]'")
     monkeypatch.setattr(experiments, "RECORDED", tmp_path / "none")
     line = refused("extrapolate", "passkey", "--recorded", part="no results of the preset 'small' come with this pack")
     assert line.endswith("train with: critattn extrapolate passkey")
@@ -391,10 +394,10 @@ def test_a_table_as_csv_is_checked_before_the_first_step(monkeypatch, tmp_path):
 
 
 def test_heads_without_a_prediction_are_shown_with_dashes():
-    none = {"variant": "first-stage-relu-l1", "seed": 0, "control": None, "value": math.nan, "prediction": None}
+    none = {"variant": "first-stage-relu-l1", "heads": 12, "control": None, "value": math.nan, "prediction": None}
     shown = extrapolate_tables._heads({"heads": [none]})
     assert [list(column.cells)[0].plain for column in shown.renderables[1].columns] == [
         "first-stage-relu-l1",
-        "0",
+        "12",
         *["-"] * 8,
     ]

@@ -1,3 +1,4 @@
+import csv
 import dataclasses
 import json
 
@@ -36,8 +37,9 @@ SMALL = {
 SOURCES = {name: rooms.load("figures", name).DATA for name in NAMES}
 OF_TABLES = [name for name in NAMES if tables.named(SOURCES[name]) is not None]
 OF_MODELS = [name for name in NAMES if SOURCES[name] in inspections.KINDS]
-OF_TRAINING = [name for name in NAMES if SOURCES[name].startswith(trainings.PREFIX)]
-OF_STUDIES = [name for name in NAMES if name not in (*OF_TABLES, *OF_MODELS, *OF_TRAINING)]
+OF_TRAINING = [name for name in NAMES if SOURCES[name].startswith("training:")]
+OF_HEADS = [name for name in NAMES if SOURCES[name].startswith(trainings.HEADS)]
+OF_STUDIES = [name for name in NAMES if name not in (*OF_TABLES, *OF_MODELS, *OF_TRAINING, *OF_HEADS)]
 # measured where the figure is drawn
 MEASURED = ("format_thresholds",)
 # transitions in p, for which the width in gamma is not
@@ -110,6 +112,11 @@ def trained(four):
     return data
 
 
+@pytest.fixture(scope="module")
+def trained_heads(four):
+    return trainings.dataset("training-heads:x", name=str(four), store=str(four.parent))[1]
+
+
 def recorded(name, seed):
     return json.loads((experiments.RECORDED / "small" / f"{name}-seed{seed}.json").read_text())
 
@@ -121,6 +128,8 @@ def data_of(request, closed_forms):
     def find(name):
         if name in OF_TRAINING:
             return request.getfixturevalue("trained")
+        if name in OF_HEADS:
+            return request.getfixturevalue("trained_heads")
         if name in OF_MODELS:
             return request.getfixturevalue("inspected")[SOURCES[name]]
         table = tables.named(SOURCES[name])
@@ -161,12 +170,13 @@ def test_the_figures_that_the_package_promises():
     assert OF_MODELS == ["head_map", "heads_plane", "layer_profile", "perplexity_scale", "predicted_multipliers"]
     assert set(OF_TABLES) == normalisers | number_formats
     assert OF_TRAINING == ["gradient_in_training", "loss_against_length", "ranking", "retrieval_against_distance"]
+    assert OF_HEADS == ["trained_transitions"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_has_data_and_a_title(name):
     table = tables.named(SOURCES[name])
-    study = study_of(name).removeprefix(trainings.PREFIX)
+    study = study_of(name).partition(":")[2] or study_of(name)
     assert table in tables.names() if table else name in OF_MODELS or study in rooms.names("simulations")
     assert rooms.load("figures", name).TITLE
 
@@ -401,6 +411,38 @@ def test_points_of_the_ranking_are_published_and_found_here(figure_of, trained):
     names = ["softmax-rope", "lssa", "sigmoid"]  # cosines with log n are not in that table
     here = [collected.over_seeds(trained["loss"].sel(variant=name, multiple=8).values).value for name in names]
     assert points == [(column.values[name], pytest.approx(value)) for name, value in zip(names, here, strict=True)]
+
+
+def test_heads_are_drawn_beside_their_own_transitions(figure_of, trained_heads):
+    first, second = panels(figure_of("trained_transitions"))
+    assert [text.get_text() for text in first.get_yticklabels()] == FOUR
+    with (experiments.RECORDED / "small" / "heads.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["variant"] in FOUR]
+    assert trained_heads.sizes["row"] == len(rows) == 4 * 36
+    dots = [len(one.get_offsets()) for one in first.collections]
+    assert sum(dots) == len(rows)
+    medians = [line for line in first.get_lines() if len(line.get_xdata()) == 1]
+    for place, (name, line) in enumerate(zip(FOUR, medians, strict=True)):
+        ratios = [float(row["value"]) / float(row["measured"]) for row in rows if row["variant"] == name]
+        assert (line.get_xdata()[0], line.get_ydata()[0]) == (pytest.approx(np.median(ratios)), place)
+    # a head is left out where its prediction or its transition is infinite
+    names = [text.get_text() for text in second.get_yticklabels()]
+    assert names == ["$1/(1-\\rho)$", "$n$, $d$ finite", "largest cosine", "tail of scores", "equal cosines"]
+    tails = [one for one in rows if one["predicted:tail"] and np.isfinite(float(one["predicted:tail"]))]
+    ratios = [float(one["predicted:tail"]) / float(one["measured"]) for one in tails]
+    middle = [line for line in second.get_lines() if len(line.get_xdata()) == 1][3]
+    assert middle.get_xdata()[0] == pytest.approx(np.median(ratios))
+
+
+def test_the_caption_of_heads_says_which(trained_heads, tmp_path):
+    caption = rooms.load("figures", "trained_transitions").caption(trained_heads)
+    assert "144 heads of 4 variants, seeds 0, 1, 2, read on the last rows of held-out windows of n = 128" in caption
+    assert caption.endswith("Data: critattn extrapolate four --heads, preset small.")
+    said = trainings.dataset("training-heads:x", name="passkey", quick=True, store=str(tmp_path))
+    assert said == (
+        "study 'passkey' has no complete results with heads; train with: "
+        f"critattn extrapolate passkey --quick --heads --out {tmp_path}/training"
+    )
 
 
 @pytest.mark.parametrize("name", OF_TRAINING)

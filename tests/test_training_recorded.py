@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from scipy import stats
 
 from critattn.cli import main
+from critattn.cli.extrapolate import WINDOWS
 from critattn.storage import canonical_json, content_hash
 from critattn.training import (
     collapse,
@@ -19,8 +21,10 @@ from critattn.training import (
     corpus,
     evaluation,
     experiments,
+    heads,
     ranking,
     results,
+    validation,
     variants,
     weights,
 )
@@ -90,6 +94,37 @@ def test_weights_are_small_and_those_of_their_records():
         assert header["rounded_loss"] == kept
         # sixteen bits keep 2^-12 of a weight: a thousandth of a nat is ten times what is seen
         assert abs(kept["float16"] - kept["float32"]) < 1e-3
+
+
+def test_heads_of_every_run_are_recorded():
+    lines = heads.read(FOLDER / heads.FILE)
+    counts = Counter((one.variant, one.seed) for one in lines)
+    runs = {path.stem.rpartition("-seed")[::2] for path in RECORDS}
+    assert counts == {(name, int(seed)): 12 for name, seed in runs}
+    hashes = {read(path)["config"]["corpus"][: validation.TEXT_DIGITS] for path in RECORDS}
+    assert {one.text for one in lines} == hashes
+    assert heads.as_csv(lines) == (FOLDER / heads.FILE).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_recorded_heads_are_those_of_the_weights():
+    record, text = read(FOLDER / "ssmax-seed0.json"), corpus.load()
+    if not same_text(record):
+        pytest.skip("this Python has other sources: other rows are read")
+    study = experiments.experiment("length_extrapolation").changed(variants=["ssmax", "lssar-p3"], seeds=[0])
+    windows = list(evaluation.blocks(text.held_out, study.preset.shape.length - 1, WINDOWS).astype("int32"))
+    for run in study.runs(experiments.RECORDED):
+        kept = [one for one in heads.of_study(study, experiments.RECORDED) if one.variant == run.variant.name]
+        for one, line in zip(validation.of_run(run, windows, text.sha256), kept, strict=True):
+            assert (one.variant, one.seed, one.text, one.point.control) == (
+                line.variant,
+                line.seed,
+                line.text,
+                line.point.control,
+            )
+            for name in ("value", "measured", "largest", "rho"):
+                # six digits are kept; another number of threads rounds scores in float32
+                assert getattr(one.point, name) == pytest.approx(getattr(line.point, name), rel=1e-4)
 
 
 def shown(name):

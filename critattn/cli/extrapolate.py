@@ -209,20 +209,37 @@ class Asked:
         results.write_csv(Path(self.options["csv"]), (results.Row(**row) for row in found["table"]))
 
     def _heads(self, wanted: Any) -> list[dict[str, Any]]:
+        """Where heads stand: recorded, or read now and written into the table beside the runs.
+
+        Raises:
+            StoreError: where no weights are there, or the table cannot be read or written.
+            SpecError: where no heads of the study come with the package.
+        """
+        from critattn.training import heads, verdicts
+
+        if not self.options["recorded"]:
+            lines = self._read_heads(wanted)
+            heads.merge(heads.table(self.folder, wanted.preset.name), lines)
+        elif not (lines := heads.of_study(wanted, self.folder)):
+            how = "leave out --recorded to train the runs, or --heads"
+            raise SpecError(f"study {wanted.name!r}: no heads of these runs come with this package; {how}")
+        return verdicts.by_variant(lines)
+
+    def _read_heads(self, wanted: Any) -> list[Any]:
         """The heads of every run whose weights are there, on held-out text of the training length."""
         trainings.need()
         from critattn.training import validation
         from critattn.training.evaluation import blocks
 
-        n = wanted.preset.shape.length
-        texts = blocks(trainings.corpus(self.options["text"]).held_out, n - 1, WINDOWS)
         runs = [run for run in wanted.runs(self.folder) if run.file(".npz").exists()]
         if not runs:
             raise StoreError(f"study {wanted.name!r}: no weights are there in {str(self.folder)!r}")
-        found = []
+        corpus = trainings.corpus(self.options["text"])
+        texts = list(blocks(corpus.held_out, wanted.preset.shape.length - 1, WINDOWS).astype("int32"))
         with progress(self.settings, len(runs), "heads") as advance:
+            found = []
             for run in runs:
-                found += validation.of_run(run, list(texts.astype("int32")))
+                found += validation.of_run(run, texts, corpus.sha256)
                 advance()
         return found
 
@@ -262,6 +279,7 @@ def _see(asked: Asked, found: dict[str, Any]) -> str:
         "retrieval_against_distance": retrieved,
         "ranking": found["ranking"],
         "gradient_in_training": found["gradients"],
+        "trained_transitions": found["heads"],
     }
     names = " ".join(name for name, there in drawn.items() if there)
     return f"runs: {found['folder']}; figures: critattn figures {names} --experiment {found['study']}{flag}"

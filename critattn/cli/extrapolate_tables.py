@@ -130,8 +130,8 @@ def _gradients(found: dict[str, Any]) -> Iterator[Any]:
 
 def _heads(found: dict[str, Any]) -> Any:
     """Where the heads stand, and how far predictions are off: medians over heads and seeds."""
-    columns = ("variant", "seed", "control", "own", "critical", "p_max > 1/2", "prediction", "error", "met", "side")
-    keys = ("variant", "seed", "control", "value", "measured", "local", "prediction", "median", "met", "sides")
+    columns = ("variant", "heads", "control", "own", "critical", "p_max > 1/2", "prediction", "error", "met", "side")
+    keys = ("variant", "heads", "control", "value", "measured", "local", "prediction", "median", "met", "sides")
     rows = [[one.get(key) for key in keys] for one in found["heads"]]
     title = "heads at the training length: medians over heads; shares of heads met within 25 % and on the right side"
     return table(columns, rows, title=title)

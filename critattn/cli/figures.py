@@ -108,7 +108,7 @@ def _choice(source: str, label: str) -> str:
 
     if tables.named(source) is not None:
         return ""
-    if source.startswith(trainings.PREFIX):
+    if source.startswith(trainings.PREFIXES):
         return trainings.option(source, label)
     if source in inspections.KINDS:
         name = label.removesuffix(inspections.KINDS[source])
@@ -137,7 +137,7 @@ class _Where:
             return source, tables.make(name)
         if source in inspections.KINDS:
             return inspections.dataset(source, name=self.inspection, store=self.store)
-        if source.startswith(trainings.PREFIX):
+        if source.startswith(trainings.PREFIXES):
             return trainings.dataset(source, name=self.experiment, quick=self.quick, store=self.store)
         return self.of_study(source.removeprefix("study:"))
 

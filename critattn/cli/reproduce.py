@@ -143,7 +143,7 @@ class _Run:
         """The command that draws a figure again."""
         from critattn.cli import inspections, trainings
 
-        apart = source in inspections.KINDS or source.startswith(trainings.PREFIX)
+        apart = source in inspections.KINDS or source.startswith(trainings.PREFIXES)
         return f"critattn figures {name}" if apart else self.command
 
     def dataset(self, source: str, data: dict[str, Any]) -> Any:
@@ -156,7 +156,7 @@ class _Run:
             return tables.make(table)
         if source in inspections.KINDS:
             found = inspections.dataset(source, store=self.store)
-        elif source.startswith(trainings.PREFIX):
+        elif source.startswith(trainings.PREFIXES):
             found = trainings.dataset(source, store=self.store)
         else:
             return data[source.removeprefix("study:")]

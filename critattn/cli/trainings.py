@@ -13,7 +13,9 @@ import click
 from critattn.cli.common import Settings, duration, progress
 from critattn.errors import SpecError
 
-PREFIX = "training:"
+# the second with the heads of the trained decoders as well
+HEADS = "training-heads:"
+PREFIXES = ("training:", HEADS)
 NEEDED = ("equinox", "optax")
 FOLDER = "training"
 FLAGS = {"smoke": "seconds", "small": "minutes on two cores", "paper": "the published size, for a GPU"}
@@ -139,7 +141,7 @@ def dataset(
     Full results in the store come first, then those that come with the package, then quick ones in the store.
 
     Args:
-        source: the figure's DATA, `training:STUDY`.
+        source: the figure's DATA, `training:STUDY`, or `training-heads:STUDY` for its heads as well.
         name: another study.
         quick: only quick or only full results.
         store: folder of the stores.
@@ -150,38 +152,44 @@ def dataset(
     """
     from critattn.training.experiments import RECORDED, experiment
 
-    study, folder = name or source.removeprefix(PREFIX), root(None, store)
+    heads = source.startswith(HEADS)
+    study, folder = name or source.partition(":")[2], root(None, store)
     places: list[tuple[str, bool, Path]] = []
     if quick is not True:
         places += [(study, False, folder), (f"{study}-recorded", False, RECORDED)]
     if quick is not False:
         places.append((f"{study}-quick", True, folder))
     for label, choice, place in places:
-        data = _complete(experiment(study, quick=choice), place, partly=place == RECORDED)
+        data = _complete(experiment(study, quick=choice), place, partly=place == RECORDED, heads=heads)
         if data is not None:
             return label, data
-    return _how(study, quick, store)
+    return _how(study, quick, store, heads=heads)
 
 
-def _complete(wanted: Any, folder: Path, *, partly: bool) -> Any:
+def _complete(wanted: Any, folder: Path, *, partly: bool, heads: bool) -> Any:
     from critattn.training import collected
+    from critattn.training.heads import of_study, with_heads
 
     found = collected.records(wanted, folder)
     if not found or (len(found) < len(wanted.runs(folder)) and not partly):
         return None
-    return collected.dataset(wanted, found)
+    data, lines = collected.dataset(wanted, found), of_study(wanted, folder) if heads else []
+    if heads and not lines:
+        return None
+    return with_heads(data, lines) if heads else data
 
 
-def _how(study: str, quick: bool | None, store: str | None) -> str:
+def _how(study: str, quick: bool | None, store: str | None, *, heads: bool) -> str:
     # extrapolate's --out is the folder of the runs itself
     place = f" --out {shlex.quote(str(root(None, store)))}" if store else ""
-    flag = "" if quick is False else " --quick"
-    return f"study {study!r} has no complete results; train with: critattn extrapolate {study}{flag}{place}"
+    flag, more = "" if quick is False else " --quick", " --heads" if heads else ""
+    lacking = "no complete results with heads" if heads else "no complete results"
+    return f"study {study!r} has {lacking}; train with: critattn extrapolate {study}{flag}{more}{place}"
 
 
 def option(source: str, label: str) -> str:
     """The options of `critattn figures` that choose the data of this label."""
-    default = source.removeprefix(PREFIX)
+    default = source.partition(":")[2]
     study = label.removesuffix("-quick").removesuffix("-recorded")
     named = "" if study == default else f" --experiment {shlex.quote(study)}"
     return f"{named}{' --quick' if label.endswith('-quick') else ' --full'}"

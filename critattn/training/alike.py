@@ -1,15 +1,17 @@
 """Which variants have the same layers within the training length, so that they are trained alike."""
 
 import functools
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import xarray
 
 from critattn.training.layers import bias_of
 from critattn.training.presets import Shape
-from critattn.training.variants import Variant
+from critattn.training.variants import Variant, every_variant
 
 # what acts through the bias alone, which is compared itself
 WITHIN_BIAS = ("name", "explicit", "log_distance", "clamp")
@@ -33,6 +35,13 @@ def alike(variants: tuple[Variant, ...], shape: Shape) -> tuple[tuple[str, ...],
     for one in variants:
         groups.setdefault((_facts(one), _bias(one, shape)), []).append(one.name)
     return tuple(map(tuple, groups.values()))
+
+
+def of_dataset(data: xarray.Dataset) -> tuple[tuple[str, ...], ...]:
+    """The groups of the variants of a dataset of `collected.dataset`."""
+    known, spec = every_variant(), json.loads(data.attrs["spec"])
+    there = tuple(known[name] for name in data["variant"].values.tolist() if name in known)
+    return alike(there, Shape(**spec["preset"]["shape"]))
 
 
 def _facts(variant: Variant) -> str:

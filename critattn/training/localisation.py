@@ -1,8 +1,6 @@
 """Where each trained head stands against its own transition, in gamma or in p, and where theory puts it."""
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +18,7 @@ from critattn.models.views import LayerView
 from critattn.normalisers import Power, ReluPower
 from critattn.protocols import Array, RowContext, precision
 from critattn.training import predicted
+from critattn.training.heads import HeadPoint
 from critattn.training.inspected import Trained
 from critattn.training.predicted import Scores
 
@@ -28,48 +27,6 @@ Values = NDArray[np.float64]
 GRID = np.geomspace(1e-3, 1e4, 71)
 HALVINGS = 36
 LEAST_ROWS = 4
-
-
-@dataclass(frozen=True)
-class HeadPoint:
-    """One head against its transition: the least control parameter at which its weights are half local.
-
-    The control parameter is p where weights are powers `y^p`, else gamma: scores are gamma log n times the cosine of
-    query and key, with the head's own |q||k| in gamma; a soft cap and a bias come after them and stay as they are.
-    Means are over query rows.
-
-    Attributes:
-        layer: from 0.
-        head: from 0.
-        length: n, keys of the longest row.
-        control: "p" or "gamma".
-        value: of the head as it is.
-        rho: mean cosine of a query with the keys of other positions.
-        own: mean cosine with the key of its own position.
-        top: mean of the largest cosine.
-        rho_keys: mean cosine of two keys.
-        largest: mean of the largest weight, under the head's own normaliser.
-        own_weight: mean weight of the query's own position.
-        measured: least control parameter at which the mean of the largest weight is 1/2, looked for between 10^-3 and
-            10^4 times the head's own; 0 where it is above 1/2 at the lower end already, infinite where it stays below.
-        measured_own: the same of the own weight, as in the theory of symmetric tokens.
-        predicted: the same from `rho`, n and d or a few more numbers, by name; infinite where theory has none.
-    """
-
-    layer: int
-    head: int
-    length: int
-    control: str
-    value: float
-    rho: float
-    own: float
-    top: float
-    rho_keys: float
-    largest: float
-    own_weight: float
-    measured: float
-    measured_own: float
-    predicted: dict[str, float]
 
 
 class Read(NamedTuple):
@@ -262,8 +219,3 @@ def _shares(
     places = context.query_positions[:, None]
     mine = jnp.take_along_axis(masses, jnp.broadcast_to(places, (*masses.shape[:-1], 1)), axis=-1)[..., 0]
     return jnp.mean(1 / total, axis=(0, 2)), jnp.mean(mine / total, axis=(0, 2))
-
-
-def records(points: Sequence[HeadPoint]) -> list[dict[str, Any]]:
-    """JSON-ready records."""
-    return [dataclasses.asdict(one) for one in points]

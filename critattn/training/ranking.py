@@ -13,12 +13,9 @@ import xarray
 from scipy import stats
 
 from critattn.errors import DomainError
-from critattn.training import prompts
-from critattn.training.alike import alike
+from critattn.training import alike, prompts
 from critattn.training.collected import area, over_seeds, there
-from critattn.training.presets import Shape
 from critattn.training.published import PUBLISHED, Published
-from critattn.training.variants import every_variant
 
 LEAST = 3
 DRAWS = 4000
@@ -156,9 +153,8 @@ def rankings(data: xarray.Dataset, *, measures: Sequence[str] | None = None) -> 
     spec = json.loads(data.attrs["spec"])
     chosen = spec["measures"] if measures is None else measures
     columns = [one for one in PUBLISHED if one.quantity in chosen]
-    shape, known = Shape(**spec["preset"]["shape"]), every_variant()
-    groups = alike(tuple(known[name] for name in data["variant"].values.tolist() if name in known), shape)
-    made = [_ranking(data, column, shape.length, groups) for column in columns]
+    length, groups = spec["preset"]["shape"]["length"], alike.of_dataset(data)
+    made = [_ranking(data, column, length, groups) for column in columns]
     return [one for one in made if len(one.here) > 1]
 
 

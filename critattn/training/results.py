@@ -67,10 +67,15 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
     Raises:
         StoreError: where it cannot be written.
     """
-    _write(path, json.dumps(_without_nan(record), indent=1, sort_keys=True) + "\n")
+    write_text(path, json.dumps(_without_nan(record), indent=1, sort_keys=True) + "\n")
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a file of text, whole or not at all.
+
+    Raises:
+        StoreError: where it cannot be written; what was there is untouched.
+    """
     scratch = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -231,4 +236,4 @@ def write_csv(path: Path, rows: Iterable[Row]) -> None:
     Raises:
         StoreError: where it cannot be written.
     """
-    _write(path, as_csv(rows))
+    write_text(path, as_csv(rows))
