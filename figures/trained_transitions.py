@@ -128,8 +128,9 @@ def caption(data: xarray.Dataset) -> str:
         f"{captions.trained_sentence(data)} {data.sizes['row']:,} heads of {len(variants)} variants, {listed}, read on "
         f"the last rows of held-out windows of n = {n} bytes. Critical is the least γ, or p where weights are "
         "powers, at which the mean of the largest weight is 1/2; cosines, bias and cap of the head stay as they "
-        "are. (a) The head's own value over it: right of the dashed line it is above its transition. (b) What theory predicts "
-        "(th) over it, docs/theory.md (4.5), (11.3), (12.9), (12.12), (13.4), (16.7), of variants that have the "
-        "prediction, one of those that are alike in training; heads for which either is infinite are left out. "
+        "are. (a) The head's own value over it: right of the dashed line it is above its transition. (b) What "
+        "theory predicts (th) over it, docs/theory.md (4.5), (11.3), (12.9), (12.12), (13.4), (16.7), of variants "
+        "that have the prediction, one of those that are alike in training; heads for which either is infinite are "
+        "left out. "
         f"{captions.command_sentence(data, option=' --heads')}"
     )
