@@ -1,4 +1,5 @@
 import json
+import logging
 import math
 import os
 import subprocess
@@ -174,6 +175,21 @@ def test_json_is_all_of_stdout_and_the_rest_goes_to_stderr():
     assert json.loads(result.stdout) == {"schema_version": 1, "nothing": None}
     assert result.stderr.splitlines() == ["Warning: take care", "info: at work"]
     assert silent.stderr == ""
+
+
+def test_a_handler_of_the_root_logger_says_nothing_once_more():
+    heard = []
+    handler = logging.Handler()
+    handler.emit = heard.append
+    logging.getLogger().addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            assert "info: at work" in run("noisy", "--json", "-v").stderr
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert heard == []
+    assert logging.getLogger("critattn").propagate
 
 
 def test_numbers_reach_the_command():

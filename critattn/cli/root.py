@@ -175,9 +175,12 @@ class _StderrHandler(logging.Handler):
 @contextlib.contextmanager
 def _logging(settings: Settings) -> Iterator[None]:
     handler = _StderrHandler(settings)
+    # a library that logs on the root logger gives it a handler, which would say everything once more
+    propagates, log.propagate = log.propagate, False
     log.setLevel(logging.DEBUG)
     log.addHandler(handler)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.propagate = propagates
