@@ -257,10 +257,16 @@ def test_gamma_turns_the_scores_and_leaves_the_bias():
         assert largest.mean() == pytest.approx(0.5, abs=1e-8)
     # a cap far above all scores changes nothing: the tail by bisection is the tail in closed form
     plain = Attention(scaling.law("log-n", gamma=2.0, length="row"), mask=Causal())
-    capped = Attention(plain.transforms[0], scaling.SoftCap(1e7), mask=Causal())
-    tails = [[one.predicted["tail"] for one in localisation.head_points(made, 0, read, 32)] for made in (plain, capped)]
-    # 24 halvings of a factor of 10^6, and the cap's cubic term (20/1e7)^2
-    np.testing.assert_allclose(*tails, rtol=2e-6)
+    capped, low = (Attention(plain.transforms[0], scaling.SoftCap(cap), mask=Causal()) for cap in (1e7, 40.0))
+    tails = [
+        np.array([one.predicted["tail"] for one in localisation.head_points(made, 0, read, 32)])
+        for made in (plain, capped, low)
+    ]
+    # 20 halvings of a factor of 10^(1/6), and the cap's cubic term (20/1e7)^2
+    np.testing.assert_allclose(*tails[:2], rtol=1e-6)
+    # a low cap flattens all scores at large factors, but not before: the least factor is found, a little higher, as the
+    # cap takes l^2/(3 40^2) of the largest logits l < 20
+    assert np.all((tails[2] > tails[0]) & (tails[2] < tails[0] / (1 - 20**2 / (3 * 40**2))))
 
 
 def test_heads_of_different_kinds_are_not_compared(tokens):

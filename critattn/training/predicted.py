@@ -16,8 +16,8 @@ from critattn.theory import finite_dimension, needle, relu_power, sigmoid, softp
 from critattn.theory.quadrature import bracketed_root
 
 Values = NDArray[np.float64]
-# factors of the scores between which a tail is looked for, and how often that is halved in logarithms
-LOOKED, HALVINGS = (1e-3, 1e3), 24
+# factors of the scores at which a tail is looked for: under a cap it can go again; how often that is halved in logarithms
+LOOKED, HALVINGS = np.geomspace(1e-3, 1e3, 37), 20
 POWERS = np.geomspace(1e-2, 1e3, 101)
 
 
@@ -122,27 +122,30 @@ def _softmax(found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, 
 
 
 def _tail_factor(stack: Scores) -> Values:
-    """Factor of the scores at which the median row has its half weight by its upper tail, (heads,).
+    """Least factor of the scores at which the median row has its half weight by its upper tail, (heads,).
 
-    0 where that is so at the least factor, infinite where it never is.
+    0 where that is so at the least factor already, infinite where it never is.
     """
 
     def points(logits: np.ndarray) -> Values:
         tails = tail_multiplier(score_statistics(logits, stack.where))
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.nanmedian(1 / tails, axis=(0, 2))
+            rows = 1 / tails
+        # equal scores have no tail: a head of such rows alone is below its transition
+        rows = np.where(np.isnan(rows).all(axis=(0, 2), keepdims=True), 0.0, rows)
+        return np.nanmedian(rows, axis=(0, 2))
 
     if stack.logits_at is None:
         with np.errstate(divide="ignore"):
             return 1 / points(stack.logits)
-    low, high = (np.full(len(stack.gammas), end) for end in LOOKED)
-    beyond = points(stack.logits_at(high)) < 1
-    at_once = points(stack.logits_at(low)) >= 1
+    above = np.stack([points(stack.logits_at(np.full(len(stack.gammas), factor))) >= 1 for factor in LOOKED])
+    first = above.argmax(axis=0)
+    low, high = LOOKED[np.maximum(first - 1, 0)], LOOKED[first]
     for _ in range(HALVINGS):
         middle = np.sqrt(low * high)
         up = points(stack.logits_at(middle)) >= 1
         low, high = np.where(up, low, middle), np.where(up, middle, high)
-    return np.where(at_once, 0.0, np.where(beyond, math.inf, np.sqrt(low * high)))
+    return np.where(first > 0, np.sqrt(low * high), np.where(above[0], 0.0, math.inf))
 
 
 def _power(normaliser: ReluPower, found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, Values]:
