@@ -16,7 +16,7 @@ from critattn.theory import finite_dimension, needle, relu_power, sigmoid, softp
 from critattn.theory.quadrature import bracketed_root
 
 Values = NDArray[np.float64]
-# factors of the scores at which a tail is looked for: under a cap it can go again; how often that is halved in logarithms
+# factors of the scores at which a tail is looked for (a cap can undo it again), and halvings of what is between two
 LOOKED, HALVINGS = np.geomspace(1e-3, 1e3, 37), 20
 POWERS = np.geomspace(1e-2, 1e3, 101)
 
