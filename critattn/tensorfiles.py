@@ -1,6 +1,7 @@
 """Arrays from `.npy`, `.npz`, `.csv` and `.safetensors`; headers are checked before memory is taken."""
 
 import contextlib
+import csv
 import difflib
 import itertools
 import math
@@ -41,6 +42,7 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
+    csv.Error,
     SafetensorError,
 )
 

@@ -56,12 +56,12 @@ def draw(data: xarray.Dataset) -> Figure:
 def own(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
     """Own over critical control parameter of the heads (row) of each variant.
 
-    0 where no value localises a head; heads that every value localises are left out.
+    0 where no value localises a head, infinite where every value does.
     """
-    ratio = data["value"] / data["measured"].where(data["measured"] > 0)
-    there = ratio.where(ratio.notnull(), drop=True)
-    order = [str(name) for name in data["variant"].values if name in there["of"].values]
-    return {name: there.where(there["of"] == name, drop=True) for name in order}
+    measured = data["measured"]
+    ratio = xarray.where(measured > 0, data["value"] / measured.where(measured > 0), np.inf)
+    order = [str(name) for name in data["variant"].values if name in ratio["of"].values]
+    return {name: ratio.isel(row=np.flatnonzero(ratio["of"].values == name)) for name in order}
 
 
 def foretold(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
@@ -69,50 +69,57 @@ def foretold(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
 
     Of variants that are alike in training the first one.
     """
-    there = set(data["of"].values.tolist())
-    lost = [name for group in alike.of_dataset(data) for name in [one for one in group if one in there][1:]]
-    data = data.where(~data["of"].isin(lost), drop=True)
-    measured = data["measured"].where(np.isfinite(data["measured"]) & (data["measured"] > 0))
-    ratio = data["predicted"].where(np.isfinite(data["predicted"])) / measured
+    known = set(data["of"].values.tolist())
+    lost = [name for group in alike.of_dataset(data) for name in [one for one in group if one in known][1:]]
+    kept = np.flatnonzero(~data["of"].isin(lost).values)
+    measured, predicted = (data[name].isel(row=kept) for name in ("measured", "predicted"))
+    sound = np.isfinite(predicted) & (predicted > 0) & np.isfinite(measured) & (measured > 0)
+    ratio = predicted.where(sound) / measured.where(measured > 0)
     each = {str(name): ratio.sel(prediction=name) for name in data["prediction"].values}
-    return {name: one.where(one.notnull(), drop=True) for name, one in each.items() if one.notnull().any()}
+    return {
+        name: one.isel(row=np.flatnonzero(one.notnull().values)) for name, one in each.items() if one.notnull().any()
+    }
 
 
 def _rows(panel: Axes, groups: dict[str, xarray.DataArray], looks: Sequence[Look]) -> None:
-    """A row of dots for each group, with its median and percentiles; at the left edge the heads at 0."""
-    there = np.concatenate([one.values[one.values > 0] for one in groups.values()] or [np.ones(1)])
-    low, high = min(there.min(initial=1), LEAST) / ROOM, max(there.max(initial=1), 1) * ROOM
+    """A row of dots for each group, with its median and percentiles; at the edges the heads at 0 and at infinity."""
+    there = np.concatenate([one.values for one in groups.values()] or [np.ones(1)])
+    inside = there[np.isfinite(there) & (there > 0)]
+    span = min(inside.min(initial=1), LEAST) / ROOM, max(inside.max(initial=1), 1 / LEAST) * ROOM
     for place, one in enumerate(groups.values()):
-        _dots(panel, one, place, looks, low)
-    plotting.log_ticks(panel.xaxis, [tick for tick in TICKS if low <= tick <= high])
-    panel.set(xlim=(low, high), ylim=(len(groups) - 0.5, -0.5))
+        _dots(panel, one, place, looks, span)
+    plotting.log_ticks(panel.xaxis, [tick for tick in TICKS if span[0] <= tick <= span[1]])
+    panel.set(xlim=span, ylim=(len(groups) - 0.5, -0.5))
     panel.set_yticks(range(len(groups)), list(groups))
     panel.tick_params(axis="y", length=0)
 
 
-def _dots(panel: Axes, ratios: xarray.DataArray, place: int, looks: Sequence[Look], edge: float) -> None:
-    values = ratios.values
+def _dots(panel: Axes, ratios: xarray.DataArray, place: int, looks: Sequence[Look], span: tuple[float, float]) -> None:
+    values, layers = ratios.values, ratios["layer"].values
     # heads of one layer and seed side by side, in the order of the rows: no chance in a figure
     spread = place + np.linspace(-BAND, BAND, max(len(values), 2))[: len(values)]
-    inside = values > 0
+    low, high = span[0] * 1.06, span[1] / 1.06
+    kinds = {"<": values == 0, ">": np.isposinf(values), "o": np.isfinite(values) & (values > 0)}
     for layer, look in enumerate(looks):
-        chosen = inside & (ratios["layer"].values == layer)
-        how = {"color": look.color, "lw": 0, "alpha": 0.75, "zorder": 2}
-        panel.scatter(values[chosen], spread[chosen], s=5, **how)
-        lost = ~inside & (ratios["layer"].values == layer)
-        panel.scatter(np.full(lost.sum(), edge * 1.06), spread[lost], s=9, marker="<", clip_on=False, **how)
-    low, middle, high = np.percentile(values, PERCENTILES)
-    panel.plot([max(low, edge), high], [place, place], color="black", lw=1, zorder=3, path_effects=plotting.GLOW)
-    panel.plot(middle, place, ls="", marker="|", ms=9, mew=1.8, color="black", zorder=4, path_effects=plotting.GLOW)
+        for marker, chosen in kinds.items():
+            here = chosen & (layers == layer)
+            at = np.clip(values[here], low, high) if marker != "o" else values[here]
+            size = 5 if marker == "o" else 9
+            panel.scatter(at, spread[here], s=size, marker=marker, color=look.color, lw=0, alpha=0.75, zorder=2)
+    first, middle, last = np.percentile(np.clip(values, *span), PERCENTILES)
+    panel.plot([first, last], [place, place], color="black", lw=1, zorder=3, path_effects=plotting.GLOW)
+    mark = {"ls": "", "marker": "|", "ms": 9, "mew": 1.8, "color": "black", "zorder": 4}
+    panel.plot(np.clip(middle, low, high), place, path_effects=plotting.GLOW, **mark)
 
 
 def _legend(figure: Figure, looks: Sequence[Look]) -> None:
     keys: list[Line2D | Patch] = [
-        Line2D([], [], ls="", marker="o", ms=2.6, color=look.color, label=f"head of layer {layer}")
+        Line2D([], [], ls="", marker="o", ms=2.6, color=look.color, label=f"layer {layer}")
         for layer, look in enumerate(looks)
     ]
     keys += [
-        Line2D([], [], ls="", marker="<", ms=3.2, color="0.4", label="local at no value"),
+        Line2D([], [], ls="", marker="<", ms=3.2, color="0.4", label="at no value"),
+        Line2D([], [], ls="", marker=">", ms=3.2, color="0.4", label="at every value"),
         Line2D([], [], color="black", lw=1, marker="|", ms=9, mew=1.8, label="median, 16 to 84 %"),
         Patch(color="0.88", label=f"±{TOLERANCE * 100:g} %"),
     ]
@@ -122,15 +129,21 @@ def _legend(figure: Figure, looks: Sequence[Look]) -> None:
 def caption(data: xarray.Dataset) -> str:
     """The caption."""
     variants, seeds = (np.unique(data[name].values) for name in ("of", "of_seed"))
-    listed = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+    listed = (
+        f"{len(variants)} {_word('variant', len(variants))}, {_word('seed', len(seeds))} {', '.join(map(str, seeds))}"
+    )
     n = int(data["length"].values.max())
     return (
-        f"{captions.trained_sentence(data)} {data.sizes['row']:,} heads of {len(variants)} variants, {listed}, read on "
+        f"{captions.trained_sentence(data)} {data.sizes['row']:,} heads of {listed}, read on "
         f"the last rows of held-out windows of n = {n} bytes. Critical is the least γ, or p where weights are "
         "powers, at which the mean of the largest weight is 1/2; cosines, bias and cap of the head stay as they "
-        "are. (a) The head's own value over it: right of the dashed line it is above its transition. (b) What "
-        "theory predicts (th) over it, docs/theory.md (4.5), (11.3), (12.9), (12.12), (13.4), (16.7), of variants "
-        "that have the prediction, one of those that are alike in training; heads for which either is infinite are "
-        "left out. "
-        f"{captions.command_sentence(data, option=' --heads')}"
+        "are. (a) The head's own value over it: right of the dashed line it is above its transition; triangles at "
+        "the edges are heads that are local at no value, or at every one. (b) What theory predicts (th) over it, "
+        "docs/theory.md (4.5), (11.3), (12.9), (12.12), (13.4), (16.7), of variants that have the prediction, one "
+        "of those that are alike in training; heads for which either is 0 or infinite are left out. "
+        f"{captions.command_sentence(data)}"
     )
+
+
+def _word(name: str, count: int) -> str:
+    return name if count == 1 else f"{name}s"

@@ -1,5 +1,6 @@
 """`critattn train` and `critattn extrapolate`: keys, resuming, interrupts, tables against records, wrong input."""
 
+import argparse
 import csv
 import dataclasses
 import errno
@@ -8,6 +9,7 @@ import math
 import os
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,17 @@ from click.testing import CliRunner
 from scipy import stats
 
 from critattn.cli import extrapolate_tables, main, trainings
-from critattn.training import collected, evaluation, experiments, loop, presets, results, variants
+from critattn.training import (
+    collected,
+    evaluation,
+    experiments,
+    loop,
+    presets,
+    results,
+    validation,
+    variants,
+    verdicts,
+)
 
 KEYS = {"variant", "preset", "seed", "steps", "losses", "retrieval", "record", "weights"}
 STUDY = """
@@ -213,7 +225,7 @@ def test_results_that_come_with_the_package_need_nothing_installed(monkeypatch, 
     heads = found("extrapolate", "passkey", "--recorded", "--heads")["heads"]
     assert {one["heads"] for one in heads if one["prediction"] == "tail"} == {36}
     where = ("--no-train", "--heads", "--out", str(experiments.RECORDED))
-    refused("extrapolate", "passkey", *where, part="pip install 'critattn[training]'")
+    assert "pip install 'critattn[training]'" in run("extrapolate", "passkey", *where, code=2).stderr
     monkeypatch.setattr(experiments, "RECORDED", tmp_path / "none")
     line = refused("extrapolate", "passkey", "--recorded", part="no results of the preset 'small' come with this pack")
     assert line.endswith("train with: critattn extrapolate passkey")
@@ -291,6 +303,75 @@ def test_a_study_trains_what_is_missing_and_its_table_is_that_of_the_records(mon
     )
     assert (data.attrs["units"], data.attrs["units_missing"]) == (4, 1)
     assert np.isnan(data["loss"].sel(variant="softmax-rope", seed=1)).all()
+
+
+@pytest.fixture
+def quick_heads(tmp_path):
+    """A study of two attentions whose heads are read, as the command shows it, and the folder of its runs."""
+    (tmp_path / "two.toml").write_text(STUDY)
+    return found("extrapolate", "two.toml", "--quick", "--heads"), tmp_path / "runs/training/smoke"
+
+
+HEADS = ("extrapolate", "two.toml", "--quick", "--no-train", "--heads")
+
+
+def test_heads_are_read_once_and_lie_beside_their_runs(quick_heads, monkeypatch):
+    made, place = quick_heads
+    assert {(one["variant"], one["heads"]) for one in made["heads"]} == {("softmax-nope", 2), ("softmax-rope", 2)}
+    assert [one["prediction"] for one in made["heads"]] == ["limit", "finite_dimension", "gap", "tail"] * 2
+    read, real = [], validation.of_run
+
+    def counted(run, *rest, **more):
+        read.append(run.variant.name)
+        return real(run, *rest, **more)
+
+    monkeypatch.setattr(validation, "of_run", counted)
+    (place / "softmax-rope-seed0.heads.csv").unlink()
+    again = found(*HEADS)["heads"]
+    assert read == ["softmax-rope"]
+    assert again == made["heads"]
+    (place / "softmax-nope-seed0.heads.csv").write_text("garbage")
+    assert found(*HEADS)["heads"] == again
+    assert read == ["softmax-rope", "softmax-nope"]
+    shown = run("figures", "trained_transitions", "--experiment", "two.toml", "--quick", "--format", "svg").stdout
+    assert "two.toml-quick" in shown
+    (place / "softmax-nope-seed0.heads.csv").unlink()
+    refused(
+        *("figures", "trained_transitions", "--experiment", "two.toml", "--quick"),
+        part="has no complete results with heads; train with: critattn extrapolate two.toml --quick --heads",
+    )
+
+
+def test_what_stops_the_heads_does_not_keep_the_tables_back(quick_heads):
+    made, place = quick_heads
+    weights = place / "softmax-rope-seed0.npz"
+    sound = weights.read_bytes()
+    damaged = {
+        "are of another run: variant.": (place / "softmax-nope-seed0.npz").read_bytes(),
+        "cannot be read: ": sound[: len(sound) // 2],
+    }
+    for said, content in damaged.items():
+        weights.write_bytes(content)
+        result = run(*HEADS, "--json", code=2)
+        shown = json.loads(result.stdout)
+        assert shown["table"] == made["table"]
+        assert {one["variant"] for one in shown["heads"]} == {"softmax-nope"}
+        (line,) = result.stderr.splitlines()
+        assert "softmax-rope-seed0.npz" in line
+        assert said in line
+    weights.unlink()
+    (place / "softmax-nope-seed0.npz").unlink()
+    assert "no weights are there" in run(*HEADS, code=2).stderr
+
+
+def test_heads_are_not_read_on_another_text(quick_heads, tmp_path):
+    (tmp_path / "texts").mkdir()
+    # enough of this Python's library for a part of it to be held out
+    for source in sorted(Path(argparse.__file__).parent.glob("*.py"))[:80]:
+        (tmp_path / "texts" / source.name).write_bytes(source.read_bytes())
+    result = run(*HEADS, "--corpus", "texts", code=2)
+    assert "are of another run: corpus was" in result.stderr
+    assert "smoke" in result.stdout
 
 
 def test_a_study_that_is_stopped_says_how_to_go_on(interrupted, tmp_path):
@@ -393,11 +474,14 @@ def test_a_table_as_csv_is_checked_before_the_first_step(monkeypatch, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_heads_without_a_prediction_are_shown_with_dashes():
-    none = {"variant": "first-stage-relu-l1", "heads": 12, "control": None, "value": math.nan, "prediction": None}
-    shown = extrapolate_tables._heads({"heads": [none]})
-    assert [list(column.cells)[0].plain for column in shown.renderables[1].columns] == [
-        "first-stage-relu-l1",
-        "12",
-        *["-"] * 8,
-    ]
+def test_heads_without_a_prediction_or_a_transition_are_shown():
+    none = dict.fromkeys(verdicts.KEYS)
+    bare = {"variant": "first-stage-relu-l1", "control": "p", "value": 1.0, "measured": math.inf, "heads": 12}
+    records = [{**none, **bare, "local": 0.25, "always": 0, "never": 7}]
+    (shown,) = extrapolate_tables._heads(records)
+    cells = [list(column.cells)[0].plain for column in shown.renderables[1].columns]
+    assert cells == ["first-stage-relu-l1", "p", "1", "inf", "12", "0.25", "0", "7"]
+    found = {"prediction": "needle", "compared": 5, "median": -0.3333333, "met": math.nan, "sides": 1.0}
+    _, told = extrapolate_tables._heads([{**records[0], **found}])
+    cells = [list(column.cells)[0].plain for column in told.renderables[1].columns]
+    assert cells == ["first-stage-relu-l1", "needle", "5", "-0.333", "-", "1"]

@@ -355,9 +355,9 @@ def test_curves_of_perplexity_are_exponentials_of_mean_losses(figure_of, inspect
 
 
 @pytest.mark.parametrize("name", OF_TRAINING)
-def test_captions_of_trainings_say_what_was_trained_and_how(trained, name):
+def test_captions_of_trainings_say_what_was_trained_and_how(trained, four, name):
     caption = rooms.load("figures", name).caption(trained)
-    assert caption.endswith("Data: critattn extrapolate four, preset small.")
+    assert caption.endswith(f"Data: critattn extrapolate {four} --recorded, preset small.")
     assert "3 layers, width 128 and 4 heads, trained at T = 128 bytes for 600 steps of 32 sequences, 50% of" in caption
     assert "seeds 0, 1, 2" in caption
     lost = trained.isel(seed=[0]).assign_attrs(units_missing=1)
@@ -416,8 +416,8 @@ def test_points_of_the_ranking_are_published_and_found_here(figure_of, trained):
 def test_heads_are_drawn_beside_their_own_transitions(figure_of, trained_heads):
     first, second = panels(figure_of("trained_transitions"))
     assert [text.get_text() for text in first.get_yticklabels()] == FOUR
-    with (experiments.RECORDED / "small" / "heads.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["variant"] in FOUR]
+    files = [experiments.RECORDED / "small" / f"{name}-seed{seed}.heads.csv" for name in FOUR for seed in range(3)]
+    rows = [row for file in files for row in csv.DictReader(file.read_text("utf-8").splitlines())]
     assert trained_heads.sizes["row"] == len(rows) == 4 * 36
     dots = [len(one.get_offsets()) for one in first.collections]
     assert sum(dots) == len(rows)
@@ -428,16 +428,37 @@ def test_heads_are_drawn_beside_their_own_transitions(figure_of, trained_heads):
     # a head is left out where its prediction or its transition is infinite
     names = [text.get_text() for text in second.get_yticklabels()]
     assert names == ["$1/(1-\\rho)$", "$n$, $d$ finite", "largest cosine", "tail of scores", "equal cosines"]
-    tails = [one for one in rows if one["predicted:tail"] and np.isfinite(float(one["predicted:tail"]))]
+    tails = [one for one in rows if np.isfinite(float(one.get("predicted:tail", "nan")))]
     ratios = [float(one["predicted:tail"]) / float(one["measured"]) for one in tails]
     middle = [line for line in second.get_lines() if len(line.get_xdata()) == 1][3]
     assert middle.get_xdata()[0] == pytest.approx(np.median(ratios))
 
 
-def test_the_caption_of_heads_says_which(trained_heads, tmp_path):
+def test_heads_that_are_local_at_every_value_or_at_none_stand_at_the_edges(trained_heads):
+    module = rooms.load("figures", "trained_transitions")
+    changed = trained_heads.copy(deep=True)
+    rows = np.flatnonzero(changed["of"].values == "cosine-logn-low")
+    changed["measured"].values[rows[:20]] = 0.0
+    changed["measured"].values[rows[20:]] = np.inf
+    ratios = module.own(changed)
+    assert list(ratios) == FOUR
+    assert np.isposinf(ratios["cosine-logn-low"].values).sum() == 20
+    first = panels(module.draw(changed))[0]
+    low, high = first.get_xlim()
+    at = np.concatenate([one.get_offsets()[:, 0] for one in first.collections])
+    assert len(at) == changed.sizes["row"]
+    assert np.all((at >= low) & (at <= high))
+    medians = [line.get_xdata()[0] for line in first.get_lines() if len(line.get_xdata()) == 1]
+    # twenty of thirty-six are local at every value
+    assert medians[FOUR.index("cosine-logn-low")] > high / 1.1
+
+
+def test_the_caption_of_heads_says_which(trained_heads, four, tmp_path):
     caption = rooms.load("figures", "trained_transitions").caption(trained_heads)
     assert "144 heads of 4 variants, seeds 0, 1, 2, read on the last rows of held-out windows of n = 128" in caption
-    assert caption.endswith("Data: critattn extrapolate four --heads, preset small.")
+    assert caption.endswith(f"Data: critattn extrapolate {four} --heads --recorded, preset small.")
+    one = trained_heads.isel(row=trained_heads["of"].values == "lssa")
+    assert "36 heads of 1 variant, seeds" in rooms.load("figures", "trained_transitions").caption(one)
     said = trainings.dataset("training-heads:x", name="passkey", quick=True, store=str(tmp_path))
     assert said == (
         "study 'passkey' has no complete results with heads; train with: "

@@ -1,10 +1,10 @@
 """The results that come with the package: complete, of the configurations that they state, and reproducible."""
 
 import csv
+import dataclasses
 import importlib.util
 import json
 import math
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +28,10 @@ from critattn.training import (
     variants,
     weights,
 )
+from critattn.training.presets import preset
 
 FOLDER = experiments.RECORDED / "small"
-STUDIES = [study for study in experiments.experiments() if (FOLDER / f"{study.name}.csv").exists()]
+STUDIES = experiments.experiments()
 WEIGHTS = sorted(path.name.removesuffix("-seed0.npz") for path in FOLDER.glob("*.npz"))
 RECORDS = sorted(FOLDER.glob("*-seed*.json"))
 LIMIT = 20_000_000
@@ -96,35 +97,36 @@ def test_weights_are_small_and_those_of_their_records():
         assert abs(kept["float16"] - kept["float32"]) < 1e-3
 
 
+def run_of(path):
+    name, _, seed = path.stem.rpartition("-seed")
+    return results.Run(experiments.RECORDED, variants.named(name), preset("small"), int(seed))
+
+
 def test_heads_of_every_run_are_recorded():
-    lines = heads.read(FOLDER / heads.FILE)
-    counts = Counter((one.variant, one.seed) for one in lines)
-    runs = {path.stem.rpartition("-seed")[::2] for path in RECORDS}
-    assert counts == {(name, int(seed)): 12 for name, seed in runs}
-    hashes = {read(path)["config"]["corpus"][: validation.TEXT_DIGITS] for path in RECORDS}
-    assert {one.text for one in lines} == hashes
-    assert heads.as_csv(lines) == (FOLDER / heads.FILE).read_text(encoding="utf-8")
+    assert len(list(FOLDER.glob(f"*{heads.ENDING}"))) == len(RECORDS)
+    for path in RECORDS:
+        run = run_of(path)
+        lines = heads.read(run)
+        assert [(one.point.layer, one.point.head) for one in lines] == [divmod(index, 4) for index in range(12)]
+        assert {one.text for one in lines} == {read(path)["config"]["corpus"][: heads.DIGITS]}
+        assert heads.as_csv(lines) == heads.file(run).read_text(encoding="utf-8")
+        if run.file(".npz").exists():
+            assert {one.weights for one in lines} == {heads.digest(run.file(".npz"))}
 
 
 @pytest.mark.slow
-def test_recorded_heads_are_those_of_the_weights():
-    record, text = read(FOLDER / "ssmax-seed0.json"), corpus.load()
-    if not same_text(record):
+@pytest.mark.parametrize("name", ["ssmax", "lssar-p3", "alibi-e"])
+def test_recorded_heads_are_those_of_the_weights(name):
+    run, text = run_of(FOLDER / f"{name}-seed0.json"), corpus.load()
+    if not same_text(read(run.file(".json"))):
         pytest.skip("this Python has other sources: other rows are read")
-    study = experiments.experiment("length_extrapolation").changed(variants=["ssmax", "lssar-p3"], seeds=[0])
-    windows = list(evaluation.blocks(text.held_out, study.preset.shape.length - 1, WINDOWS).astype("int32"))
-    for run in study.runs(experiments.RECORDED):
-        kept = [one for one in heads.of_study(study, experiments.RECORDED) if one.variant == run.variant.name]
-        for one, line in zip(validation.of_run(run, windows, text.sha256), kept, strict=True):
-            assert (one.variant, one.seed, one.text, one.point.control) == (
-                line.variant,
-                line.seed,
-                line.text,
-                line.point.control,
-            )
-            for name in ("value", "measured", "largest", "rho"):
-                # six digits are kept; another number of threads rounds scores in float32
-                assert getattr(one.point, name) == pytest.approx(getattr(line.point, name), rel=1e-4)
+    windows = list(evaluation.blocks(text.held_out, run.preset.shape.length - 1, WINDOWS).astype("int32"))
+    for one, line in zip(validation.of_run(run, windows, text.sha256), heads.read(run), strict=True):
+        assert dataclasses.replace(one, point=line.point) == line
+        assert one.point.control == line.point.control
+        for key in ("value", "measured", "largest", "rho"):
+            # six digits are kept; another number of threads rounds scores in float32
+            assert getattr(one.point, key) == pytest.approx(getattr(line.point, key), rel=1e-4)
 
 
 def shown(name):

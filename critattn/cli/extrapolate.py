@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import click
 from critattn.cli import trainings
 from critattn.cli.common import Command, Settings, emit, lines, progress
 from critattn.cli.extrapolate_tables import QUANTITIES, for_people, gradients, ranking_record
-from critattn.errors import SpecError, StoreError
+from critattn.errors import CritattnError, SpecError, StoreError
 
 # windows of held-out text on which heads are read
 WINDOWS = 8
+# of each, at its end
+ROWS = 16
 
 
 @click.command(cls=Command)
@@ -57,12 +60,16 @@ def command(settings: Settings, *, study: str, quick: bool, **options: Any) -> N
     asked.check_csv()
     diverged = [] if options["recorded"] or options["no_train"] else asked.train(wanted)
     found = asked.payload(wanted, diverged)
+    # what stops the heads must not keep the tables back
+    failed = asked.add_heads(wanted, found) if options["heads"] else None
     emit(settings, found, lambda: lines(*for_people(found), _see(asked, found)))
     if options["csv"]:
         asked.write_csv(found)
     if diverged:
         named = ", ".join(f"{one['variant']} seed {one['seed']}" for one in diverged)
         raise click.ClickException(f"{len(diverged)} of {found['runs']} runs diverged: {named}")
+    if failed is not None:
+        raise failed
 
 
 @dataclass(frozen=True)
@@ -174,7 +181,7 @@ class Asked:
             "ranking": [ranking_record(one) for one in rankings(data)],
             "ranking_interval": METHOD,
             "gradients": gradients(found),
-            "heads": self._heads(wanted) if self.options["heads"] else [],
+            "heads": [],
             "corpora": sorted({one["config"]["corpus"] for one in found}),
             "folder": str(self.folder),
             "command": self.command,
@@ -208,40 +215,56 @@ class Asked:
 
         results.write_csv(Path(self.options["csv"]), (results.Row(**row) for row in found["table"]))
 
-    def _heads(self, wanted: Any) -> list[dict[str, Any]]:
-        """Where heads stand: recorded, or read now and written into the table beside the runs.
+    def add_heads(self, wanted: Any, found: dict[str, Any]) -> CritattnError | None:
+        """Put where heads stand into a payload: as recorded, or read now and written beside the runs.
 
-        Raises:
-            StoreError: where no weights are there, or the table cannot be read or written.
-            SpecError: where no heads of the study come with the package.
+        Returns:
+            What stopped the reading or the writing; what was read before is in the payload.
         """
         from critattn.training import heads, verdicts
 
-        if not self.options["recorded"]:
-            lines = self._read_heads(wanted)
-            heads.merge(heads.table(self.folder, wanted.preset.name), lines)
-        elif not (lines := heads.of_study(wanted, self.folder)):
-            how = "leave out --recorded to train the runs, or --heads"
-            raise SpecError(f"study {wanted.name!r}: no heads of these runs come with this package; {how}")
-        return verdicts.by_variant(lines)
+        there = {(one["variant"], one["seed"]) for one in found["missing"]}
+        runs = [run for run in wanted.runs(self.folder) if (run.variant.name, run.seed) not in there]
+        read: list[Any] = []
+        failed: CritattnError | None = None
+        try:
+            for lines in map(heads.read, runs) if self.options["recorded"] else self._read_heads(wanted, runs):
+                read += lines
+            if not read:
+                failed = SpecError(f"study {wanted.name!r}: no heads of its runs come with this package")
+        except CritattnError as error:
+            failed = error
+        order = [one.name for one in wanted.variants]
+        found["heads"] = verdicts.by_variant(sorted(read, key=lambda one: (order.index(one.variant), one.seed)))
+        return failed
 
-    def _read_heads(self, wanted: Any) -> list[Any]:
-        """The heads of every run whose weights are there, on held-out text of the training length."""
+    def _read_heads(self, wanted: Any, runs: list[Any]) -> Iterator[list[Any]]:
+        """The heads of every run whose weights are there, on held-out text of the training length; writes them.
+
+        Raises:
+            StoreError: where no weights are there, or some cannot be read; where heads cannot be written.
+        """
         trainings.need()
-        from critattn.training import validation
+        from critattn.training import heads, validation
         from critattn.training.evaluation import blocks
 
-        runs = [run for run in wanted.runs(self.folder) if run.file(".npz").exists()]
-        if not runs:
-            raise StoreError(f"study {wanted.name!r}: no weights are there in {str(self.folder)!r}")
+        there = [run for run in runs if run.file(".npz").exists()]
+        if not there:
+            raise StoreError(
+                f"study {wanted.name!r}: no weights are there in {str(self.folder)!r}; a run is trained again "
+                "where its record is deleted"
+            )
         corpus = trainings.corpus(self.options["text"])
-        texts = list(blocks(corpus.held_out, wanted.preset.shape.length - 1, WINDOWS).astype("int32"))
-        with progress(self.settings, len(runs), "heads") as advance:
-            found = []
-            for run in runs:
-                found += validation.of_run(run, texts, corpus.sha256)
+        n = wanted.preset.shape.length
+        texts = list(blocks(corpus.held_out, n - 1, WINDOWS).astype("int32"))
+        with progress(self.settings, len(there), "heads") as advance:
+            for run in there:
+                known = heads.known(run, corpus.sha256)
+                made = known or validation.of_run(run, texts, corpus.sha256, rows=min(ROWS, n // 2))
+                yield made
+                if not known:
+                    heads.write(run, made)
                 advance()
-        return found
 
     def _nothing(self, wanted: Any) -> Exception:
         shown = dict.fromkeys(("recorded", "no_train", "heads", "csv"))
@@ -270,7 +293,8 @@ def _whole(text: str) -> tuple[int, ...]:
 def _see(asked: Asked, found: dict[str, Any]) -> str:
     """The commands that draw it, where the figures find these results."""
     usual = ("preset", "seeds", "variants", "steps", "out")
-    if any(asked.options[key] for key in usual) or asked.study.endswith(".toml") or found["missing"]:
+    other = any(asked.options[key] for key in usual) or "seed" in asked.settings.given
+    if other or asked.study.endswith(".toml") or found["missing"]:
         return f"runs: {found['folder']}"
     flag = " --quick" if asked.quick else ""
     retrieved = any(row["quantity"] in QUANTITIES for row in found["table"])

@@ -1,5 +1,6 @@
 """The tables of `critattn extrapolate`: losses, retrieval, and the order of variants beside the published one."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,7 +59,7 @@ def for_people(found: dict[str, Any]) -> Iterator[Any]:
     if found["gradients"]:
         yield from _gradients(found["gradients"])
     if found["heads"]:
-        yield _heads(found)
+        yield from _heads(found["heads"])
     if len(found["corpora"]) > 1:
         yield f"the runs were trained on {len(found['corpora'])} different texts: losses are not of the same bytes"
     for key in ("missing", "diverged"):
@@ -128,13 +129,29 @@ def _gradients(found: dict[str, Any]) -> Iterator[Any]:
     )
 
 
-def _heads(found: dict[str, Any]) -> Any:
-    """Where the heads stand, and how far predictions are off: medians over heads and seeds."""
-    columns = ("variant", "heads", "control", "own", "critical", "p_max > 1/2", "prediction", "error", "met", "side")
-    keys = ("variant", "heads", "control", "value", "measured", "local", "prediction", "median", "met", "sides")
-    rows = [[one.get(key) for key in keys] for one in found["heads"]]
-    title = "heads at the training length: medians over heads; shares of heads met within 25 % and on the right side"
-    return table(columns, rows, title=title)
+def _heads(records: list[dict[str, Any]]) -> Iterator[Any]:
+    """Where the heads stand, and how far predictions are off: over all heads and seeds of a variant."""
+    columns = ("variant", "", "own", "critical", "heads", "local", "always", "never")
+    keys = ("variant", "control", "value", "measured", "heads", "local", "always", "never")
+    each = {one["variant"]: one for one in records}.values()
+    title = (
+        "heads at the training length: gamma or p as it is and where the mean of the largest weight is 1/2 (medians); "
+        "share of heads above that, and heads that are local at every value or at none"
+    )
+    yield table(columns, ([_short(one[key]) for key in keys] for one in each), title=title)
+    keys = ("variant", "prediction", "compared", "median", "met", "sides")
+    rows = [[_short(one[key]) for key in keys] for one in records if one["prediction"]]
+    title = (
+        "predictions of that value: heads that have both, median relative error, share of heads met within 25 % or "
+        "never local as foretold, share on the side foretold"
+    )
+    if rows:
+        yield table(("variant", "prediction", "heads", "error", "met", "side"), rows, title=title)
+
+
+def _short(value: Any) -> Any:
+    """A number to three digits; infinite is said."""
+    return f"{value:.3g}" if isinstance(value, float) and not math.isnan(value) else value
 
 
 def _listed(runs: list[dict[str, Any]]) -> str:

@@ -162,29 +162,41 @@ def dataset(
     for label, choice, place in places:
         data = _complete(experiment(study, quick=choice), place, partly=place == RECORDED, heads=heads)
         if data is not None:
-            return label, data
+            kept = " --recorded" if place == RECORDED else ""
+            made_by = f"critattn extrapolate {shlex.quote(study)}{_flags(study, choice, heads=heads)}{kept}"
+            return label, data.assign_attrs(command=made_by)
     return _how(study, quick, store, heads=heads)
 
 
 def _complete(wanted: Any, folder: Path, *, partly: bool, heads: bool) -> Any:
+    """The dataset of a study; None where runs are missing, or the heads of one that is there."""
     from critattn.training import collected
-    from critattn.training.heads import of_study, with_heads
+    from critattn.training.heads import read, with_heads
 
     found = collected.records(wanted, folder)
     if not found or (len(found) < len(wanted.runs(folder)) and not partly):
         return None
-    data, lines = collected.dataset(wanted, found), of_study(wanted, folder) if heads else []
-    if heads and not lines:
-        return None
-    return with_heads(data, lines) if heads else data
+    data = collected.dataset(wanted, found)
+    if not heads:
+        return data
+    there = {(one["config"]["variant"]["name"], one["config"]["seed"]) for one in found}
+    each = [read(run) for run in wanted.runs(folder) if (run.variant.name, run.seed) in there]
+    return with_heads(data, [line for lines in each for line in lines]) if all(each) else None
 
 
 def _how(study: str, quick: bool | None, store: str | None, *, heads: bool) -> str:
     # extrapolate's --out is the folder of the runs itself
     place = f" --out {shlex.quote(str(root(None, store)))}" if store else ""
-    flag, more = "" if quick is False else " --quick", " --heads" if heads else ""
-    lacking = "no complete results with heads" if heads else "no complete results"
-    return f"study {study!r} has {lacking}; train with: critattn extrapolate {study}{flag}{more}{place}"
+    command = f"critattn extrapolate {shlex.quote(study)}{_flags(study, quick is not False, heads=heads)}{place}"
+    return f"study {study!r} has no complete results{' with heads' if heads else ''}; train with: {command}"
+
+
+def _flags(study: str, quick: bool, *, heads: bool) -> str:
+    """The options of `critattn extrapolate` that make such data; --quick only where the study has such a table."""
+    from critattn.training.experiments import experiment
+
+    smaller = quick and experiment(study, quick=True) != experiment(study)
+    return f"{' --quick' if smaller else ''}{' --heads' if heads else ''}"
 
 
 def option(source: str, label: str) -> str:

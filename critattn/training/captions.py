@@ -68,7 +68,8 @@ def seeds_sentence(data: xarray.Dataset, *, bands: str = "") -> str:
     return f"{means} {lost} of {data.attrs['units']} runs are not there." if lost else means
 
 
-def command_sentence(data: xarray.Dataset, *, option: str = "") -> str:
-    """A sentence for captions: the command that makes the data, with an option more."""
+def command_sentence(data: xarray.Dataset) -> str:
+    """A sentence for captions: the command that makes or shows the data."""
     setting = setting_of(data)
-    return f"Data: critattn extrapolate {setting['study']}{option}, preset {setting['preset']['name']}."
+    made_by = data.attrs.get("command", f"critattn extrapolate {setting['study']}")
+    return f"Data: {made_by}, preset {setting['preset']['name']}."

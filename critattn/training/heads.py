@@ -1,7 +1,8 @@
-"""Tables of trained heads against their transitions, one line a head; nothing here needs the packages that train."""
+"""Files of trained heads against their transitions, a file a run; nothing here needs the packages that train."""
 
 import csv
 import dataclasses
+import hashlib
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +15,13 @@ import xarray
 
 from critattn.errors import StoreError
 from critattn.tensorfiles import damage
-from critattn.training.experiments import Experiment
-from critattn.training.results import write_text
+from critattn.training.results import Run, write_text
 
-FILE = "heads.csv"
+# of what is read of a head: other numbers of the same weights make another one
+FORMAT = "1"
+ENDING = ".heads.csv"
+DIGITS = 16
+CONTROLS = ("gamma", "p")
 # headings of predictions begin so
 PREDICTED = "predicted:"
 
@@ -71,85 +75,133 @@ class Line:
     Attributes:
         variant: name of the attention.
         seed: of the run.
-        text: the first sixteen digits of the sha256 of the text that it was read on.
+        weights: the first sixteen digits of the sha256 of the file of weights that it was read from.
+        text: the same of the text that it was read on.
         point: where it stands.
     """
 
     variant: str
     seed: int
+    weights: str
     text: str
     point: HeadPoint
 
 
 OF_RUN = tuple(one.name for one in dataclasses.fields(Line) if one.name != "point")
 OF_HEAD = tuple(one.name for one in dataclasses.fields(HeadPoint) if one.name != "predicted")
+WHOLE, WORDS = ("seed", "layer", "head", "length"), ("variant", "weights", "text", "control")
 SHOWN = ("value", "measured", "largest")
-READERS = {"seed": int, "layer": int, "head": int, "length": int, "variant": str, "text": str, "control": str}
 
 
-def table(folder: Path, preset: str) -> Path:
-    """The file of the heads of all runs of a preset."""
-    return folder / preset / FILE
+def file(run: Run) -> Path:
+    """Where the heads of a run lie."""
+    return run.file(ENDING)
 
 
-def read(path: Path) -> list[Line]:
-    """The heads of a table; none where there is no file.
+def digest(path: Path) -> str:
+    """The first sixteen digits of the sha256 of a file.
 
     Raises:
-        StoreError: where it cannot be read, with the reason.
+        StoreError: where it cannot be read.
     """
+    with damage(StoreError, f"{str(path)!r}: cannot be read"):
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:DIGITS]
+
+
+def read(run: Run) -> list[Line]:
+    """The heads of a run; none where they are not there, or were read by another version.
+
+    Raises:
+        StoreError: where the file cannot be read, is of another run, or holds what no head has.
+    """
+    path = file(run)
     if not path.exists():
         return []
-    with damage(StoreError, f"heads {str(path)!r}: cannot be read"), path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, strict=True)
-        lost = [name for name in (*OF_RUN, *OF_HEAD) if name not in (rows.fieldnames or ())]
-        if lost:
-            raise StoreError(f"heads {str(path)!r}: cannot be read: it has no column {lost[0]!r}")
-        return [_line(row) for row in rows]
+    with damage(StoreError, f"heads {str(path)!r}: cannot be read"), path.open(encoding="utf-8", newline="") as stream:
+        found = _parsed(stream)
+        _check(run, found)
+    return found
+
+
+def _parsed(stream: Iterable[str]) -> list[Line]:
+    """The heads in CSV, those of this format; ValueError, which the caller words."""
+    rows = csv.DictReader(stream, strict=True)
+    lost = [name for name in ("format", *OF_RUN, *OF_HEAD) if name not in (rows.fieldnames or ())]
+    if lost:
+        raise ValueError(f"it has no column {lost[0]!r}")
+    return [_line(row) for row in rows if row["format"] == FORMAT]
+
+
+def rounded(lines: Iterable[Line]) -> list[Line]:
+    """The heads with the digits that a file keeps."""
+    return _parsed(as_csv(lines).splitlines())
 
 
 def _line(row: Mapping[str, str]) -> Line:
-    parts = {name: READERS.get(name, float)(row[name]) for name in (*OF_RUN, *OF_HEAD)}
-    guesses = {name.removeprefix(PREDICTED): text for name, text in row.items() if name.startswith(PREDICTED)}
+    parts = {name: _value(name, row[name]) for name in (*OF_RUN, *OF_HEAD)}
+    guesses = {name.removeprefix(PREDICTED): text for name, text in row.items() if str(name).startswith(PREDICTED)}
     predicted = {name: float(text) for name, text in guesses.items() if text}
     point = HeadPoint(**{name: parts[name] for name in OF_HEAD}, predicted=predicted)
     return Line(**{name: parts[name] for name in OF_RUN}, point=point)
 
 
+def _value(name: str, text: str) -> Any:
+    if text is None:
+        raise ValueError("a line is too short")
+    if name in WORDS:
+        return text
+    return int(text) if name in WHOLE else float(text)
+
+
+def _check(run: Run, lines: Sequence[Line]) -> None:
+    """Refuse heads of another run, and what is no head; ValueError, which the caller words."""
+    seen = set()
+    for one in lines:
+        point, place = one.point, (one.point.layer, one.point.head)
+        if (one.variant, one.seed) != (run.variant.name, run.seed):
+            raise ValueError(f"it is of {one.variant}, seed {one.seed}")
+        if place in seen:
+            raise ValueError(f"layer {place[0]}, head {place[1]} is there twice")
+        if point.control not in CONTROLS or min(*place, point.length - 1) < 0 or math.isnan(point.measured):
+            raise ValueError(
+                f"layer {place[0]}, head {place[1]} has control {point.control!r}, length {point.length} and measured "
+                f"{point.measured}; allowed: layers and heads from 0, {' or '.join(CONTROLS)}, a number"
+            )
+        seen.add(place)
+
+
 def as_csv(lines: Iterable[Line]) -> str:
     """The heads as CSV with a line of headings, numbers to six digits; empty fields where there is no prediction."""
-    kept = sorted(lines, key=lambda one: (one.variant, one.seed, one.point.layer, one.point.head))
+    kept = list(lines)
     predictions = list(dict.fromkeys(name for one in kept for name in one.point.predicted))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*OF_RUN, *OF_HEAD, *(f"{PREDICTED}{name}" for name in predictions)])
+    writer.writerow(["format", *OF_RUN, *OF_HEAD, *(f"{PREDICTED}{name}" for name in predictions)])
     for one in kept:
         values = [*(getattr(one, name) for name in OF_RUN), *(getattr(one.point, name) for name in OF_HEAD)]
         values += [one.point.predicted.get(name, "") for name in predictions]
-        writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in values])
+        writer.writerow([FORMAT, *(f"{value:.6g}" if isinstance(value, float) else value for value in values)])
     return out.getvalue()
 
 
-def merge(path: Path, lines: Sequence[Line]) -> None:
-    """Write heads into a table, in place of those of the same runs; heads of other runs stay.
+def write(run: Run, lines: Iterable[Line]) -> None:
+    """Write the heads of a run, whole or not at all.
 
     Raises:
-        StoreError: where the table cannot be read or written; what was there is untouched.
+        StoreError: where the file cannot be written.
     """
-    runs = {(one.variant, one.seed) for one in lines}
-    write_text(path, as_csv([*(one for one in read(path) if (one.variant, one.seed) not in runs), *lines]))
+    write_text(file(run), as_csv(lines))
 
 
-def of_study(experiment: Experiment, folder: Path) -> list[Line]:
-    """The heads of the runs of a study that are in the table below a folder, in the order of its variants.
-
-    Raises:
-        StoreError: where the table cannot be read.
-    """
-    names = {one.name: index for index, one in enumerate(experiment.variants)}
-    lines = read(table(folder, experiment.preset.name))
-    there = [one for one in lines if one.variant in names and one.seed in experiment.seeds]
-    return sorted(there, key=lambda one: (names[one.variant], one.seed))
+def known(run: Run, corpus: str) -> list[Line]:
+    """The heads of a run, if they were read from its weights as they are and on this text; none otherwise."""
+    try:
+        found = read(run)
+        weights = digest(run.file(".npz"))
+    except StoreError:
+        return []
+    sound = found and all((one.weights, one.text) == (weights, corpus[:DIGITS]) for one in found)
+    return found if sound else []
 
 
 def with_heads(data: xarray.Dataset, lines: Sequence[Line]) -> xarray.Dataset:

@@ -1,12 +1,15 @@
 """Theory against trained heads: predicted transitions, gradients below the threshold, blind heads."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from critattn.training import inspected
+from critattn.errors import StoreError
+from critattn.storage import canonical_json, differences
+from critattn.training import heads, inspected
 from critattn.training.blind_heads import BlindHead as BlindHead
 from critattn.training.blind_heads import blind_heads as blind_heads
 from critattn.training.collapse import Collapse as Collapse
@@ -19,23 +22,29 @@ from critattn.training.results import Run
 from critattn.training.verdicts import Verdict as Verdict
 from critattn.training.verdicts import agreement as agreement
 
-TEXT_DIGITS = 16
 
-
-def of_run(run: Run, sequences: Sequence[np.ndarray], text: str, *, rows: int = 16) -> list[Line]:
-    """The heads of one trained run against their transitions.
+def of_run(run: Run, sequences: Sequence[np.ndarray], corpus: str, *, rows: int = 16) -> list[Line]:
+    """The heads of one trained run against their transitions, with the digits that a file keeps.
 
     Args:
         run: whose weights are there.
         sequences: bytes (n,) each, of one length.
-        text: sha256 of the text that they are from.
+        corpus: sha256 of the text that they are from.
         rows: query rows at the end of each sequence.
 
     Raises:
-        StoreError: where the weights cannot be read.
+        StoreError: where the weights cannot be read, are of another run, or were trained on another text.
     """
-    points = read_heads(inspected.load(run.file(".npz")), sequences, rows=rows)
-    return [Line(run.variant.name, run.seed, text[:TEXT_DIGITS], one) for one in points]
+    path = run.file(".npz")
+    digest, model = heads.digest(path), inspected.load(path)
+    made = {"variant": run.variant.to_json(), "preset": run.preset.to_json(), "seed": run.seed, "corpus": corpus}
+    kept = model.header.get("config", {})
+    changed = differences({key: kept.get(key) for key in made}, json.loads(canonical_json(made)))
+    if changed:
+        listed = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changed[:6])
+        raise StoreError(f"weights {str(path)!r}: are of another run: {listed}")
+    points = read_heads(model, sequences, rows=rows)
+    return heads.rounded(Line(run.variant.name, run.seed, digest, corpus[: heads.DIGITS], one) for one in points)
 
 
 def summary(

@@ -1,5 +1,6 @@
 """Predicted transitions of trained heads against the measured ones; nothing here needs the packages that train."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ class Verdict:
     Attributes:
         prediction: its name.
         control: "gamma" or "p".
-        heads: how many are compared.
+        heads: how many there are.
+        compared: how many enter the errors: measured value and prediction are positive and finite.
         agreement: relative errors over heads whose measured value is positive and finite.
         sides: share of the heads that it puts on the right side: largest weight above 1/2 where the head's own value
             is above the predicted one; NaN without a prediction.
+        always: heads that the least value looked at localises already.
         never: heads that no value of the control localises.
         never_predicted: how many of these have no predicted transition either.
         met: share of the heads whose measured value is met within the tolerance, or is infinite like the predicted one;
@@ -35,8 +38,10 @@ class Verdict:
     prediction: str
     control: str
     heads: int
+    compared: int
     agreement: Agreement
     sides: float
+    always: int
     never: int
     never_predicted: int
     met: float
@@ -86,19 +91,38 @@ def _verdict(
 ) -> Verdict:
     """The verdict from relative errors and from the (own, measured, predicted) values of the heads."""
     values, measured, predicted = points
-    never = np.isinf(measured)
-    foretold = never & np.isinf(predicted)
+    never = np.isposinf(measured)
+    foretold = never & np.isposinf(predicted)
     counted = measured > 0
     met = np.sum(foretold | (np.abs(errors.errors) <= tolerance)) / counted.sum() if counted.any() else math.nan
     near = math.isnan(errors.median) or abs(errors.median) <= tolerance
-    sides = _sides(values, predicted, local)
-    counts = int(never.sum()), int(foretold.sum())
-    return Verdict(errors.name, control, len(values), errors, sides, *counts, float(met), bool(near and met >= 0.5))
+    return Verdict(
+        errors.name,
+        control,
+        heads=len(values),
+        compared=int(np.isfinite(errors.errors).sum()),
+        agreement=errors,
+        sides=_sides(values, predicted, local),
+        always=int(np.sum(measured == 0)),
+        never=int(never.sum()),
+        never_predicted=int(foretold.sum()),
+        met=float(met),
+        favourable=bool(near and met >= 0.5),
+    )
 
 
 def _sides(values: np.ndarray, predicted: np.ndarray, local: np.ndarray) -> float:
     there = ~np.isnan(predicted)
     return float(np.mean((values > predicted)[there] == local[there])) if there.any() else math.nan
+
+
+# of a record of one prediction
+KEYS = tuple(
+    one.name
+    for kind in (Verdict, Agreement)
+    for one in dataclasses.fields(kind)
+    if one.name not in ("agreement", "name", "errors")
+)
 
 
 def by_variant(lines: Sequence[Line]) -> list[dict[str, Any]]:
@@ -120,13 +144,15 @@ def by_variant(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 def _records(name: str, lines: Sequence[Line]) -> list[dict[str, Any]]:
     points = [one.point for one in lines]
+    measured = np.array([one.measured for one in points])
     shown = {
         "variant": name,
         "seeds": sorted({one.seed for one in lines}),
         "value": float(np.median([one.value for one in points])),
-        "measured": float(np.median([one.measured for one in points])),
+        "measured": float(np.median(measured)),
         "local": float(np.mean([one.largest > 0.5 for one in points])),
     }
     verdicts = [one.to_json() for one in agreement(points)]
-    none = {"prediction": None, "control": points[0].control, "heads": len(points)}
-    return [{**shown, **one} for one in verdicts or [{**none, **dict.fromkeys(("median", "met", "sides"), math.nan)}]]
+    counts = {"heads": len(points), "always": int(np.sum(measured == 0)), "never": int(np.isposinf(measured).sum())}
+    none = {**dict.fromkeys(KEYS), "control": points[0].control, **counts}
+    return [{**shown, **one} for one in verdicts or [none]]
