@@ -8,6 +8,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -174,7 +175,11 @@ def test_a_full_disk_is_one_line_and_exit_1(monkeypatch, tmp_path):
         (("train", "lssa", "--preset", "huge"), "preset 'huge' is unknown; known: smoke"),
         (("train", "lssa", "--smoke", "--paper"), "--smoke and --paper: allowed: one of them"),
         (("train",), "critattn train --list"),
-        (("train", "lssa", "--smoke", "--corpus", "nowhere"), "corpus 'nowhere': has 0 bytes"),
+        (("train", "lssa", "--smoke", "--corpus", "nowhere"), "corpus 'nowhere': is missing; allowed: a folder"),
+        (("train", "lssa", "--smoke", "--corpus", "taken"), "corpus 'taken': is a file; allowed: a folder"),
+        (("train", "lssa", "--smoke", "--corpus", ""), "corpus '': names no folder"),
+        (("train", "lssa", "--smoke", "--out", ""), "--out '': names no folder"),
+        (("train", "lssa", "--preset", ""), "preset '' is unknown"),
         (("train", "lssa", "--smoke", "--out", "taken"), "'taken': is a file"),
         (("extrapolate", "lenght_extrapolation"), "did you mean 'length_extrapolation'?"),
         (("extrapolate", "depth"), "critattn sweep depth"),
@@ -182,6 +187,11 @@ def test_a_full_disk_is_one_line_and_exit_1(monkeypatch, tmp_path):
         (("threshold", "passkey"), "critattn extrapolate passkey"),
         (("extrapolate", "passkey", "--variants", "lssa,none"), "has no variant 'none'"),
         (("extrapolate", "passkey", "--seeds", "0,x"), "--seeds '0,x': allowed: whole numbers"),
+        (("extrapolate", "passkey", "--seeds", f"0,{2**63}"), f"allowed: whole numbers from 0 to {2**63 - 1}"),
+        (("extrapolate", "passkey", "--seeds", "1" * 5000), "1...': allowed: whole numbers from 0 to"),
+        (("extrapolate", "passkey", "--seeds", "0,1", "--seed", "7"), "--seeds and --seed: allowed: one of them"),
+        (("extrapolate", "passkey", "--steps", "3000000000"), "3000000000 is not in the range 1<=x<=10000000"),
+        (("train", "lssa", "--steps", "9" * 20), "99999999999999999999 is not in the range 1<=x<=10000000"),
         (("extrapolate", "passkey", "--no-train"), "nothing is there in "),
         (("extrapolate", "passkey", "--smoke", "--preset", "small"), "--preset and --smoke: allowed: one of them"),
         (("extrapolate", "passkey", "--quick", "--csv", "."), "--csv '.': is a folder; allowed: a file"),
@@ -190,7 +200,17 @@ def test_a_full_disk_is_one_line_and_exit_1(monkeypatch, tmp_path):
             ("extrapolate", "passkey", "--quick", "--csv", "/proc/none/table.csv"),
             "--csv '/proc/none': cannot be written",
         ),
+        (("extrapolate", "passkey", "--quick", "--csv", ""), "--csv '': names no file; allowed: a file"),
+        (("extrapolate", "passkey", "--quick", "--csv", "pipe"), "--csv 'pipe': is no regular file; allowed: a file"),
+        (("extrapolate", "passkey", "--quick", "--csv", "/dev/null"), "--csv '/dev/null': is no regular file"),
+        (("extrapolate", "passkey", "--quick", "--csv", "round"), "--csv 'round': cannot be written: Too many levels"),
+        (("extrapolate", "passkey", "--quick", "--csv", "astray"), "cannot be written"),
         (("extrapolate", "twice.toml"), "study 'twice': seeds = [0, 0]"),
+        (("extrapolate", "again.toml"), "study 'again': variants = ['lssa', 'lssa']; allowed: each variant once"),
+        (("extrapolate", "other.toml"), "study 'other': kind = 'train'; allowed: training (for critattn extrapolate)"),
+        (("extrapolate", "bare.toml"), "study 'bare': kind: missing; allowed: training (for critattn extrapolate) or"),
+        (("extrapolate", "sweep.toml"), "study 'sweep': is a sweep; run it with: critattn sweep sweep.toml"),
+        (("sweep", "twice.toml"), "run it with: critattn extrapolate twice.toml"),
         (("extrapolate", "passkey", "--quick", "--dtype", "float64"), "trained in float32; allowed: float32"),
         (("train", "lssa", "--smoke", "--dtype", "float64"), "trained in float32; allowed: float32"),
         (("extrapolate", "passkey", "--recorded", "--out", "x"), "--recorded: takes no --out"),
@@ -203,6 +223,13 @@ def test_wrong_input_is_one_line_and_exit_2(tmp_path, arguments, part):
     (tmp_path / "wrong.toml").write_text(STUDY.replace("softmax-nope", "lsssa"))
     (tmp_path / "strange.toml").write_text(STUDY.replace("variants", "variant"))
     (tmp_path / "twice.toml").write_text(STUDY.replace("[0, 1]", "[0, 0]"))
+    (tmp_path / "again.toml").write_text(STUDY.replace("softmax-nope", "lssa").replace("softmax-rope", "lssa"))
+    (tmp_path / "other.toml").write_text(STUDY.replace("training", "train"))
+    (tmp_path / "bare.toml").write_text(STUDY.replace('kind = "training"', ""))
+    (tmp_path / "sweep.toml").write_text(STUDY.replace("training", "sweep"))
+    (tmp_path / "round").symlink_to("round")
+    (tmp_path / "astray").symlink_to("/proc/none/table.csv")
+    os.mkfifo(tmp_path / "pipe")
     refused(*arguments, part=part)
 
 
@@ -472,6 +499,88 @@ def test_a_table_as_csv_is_checked_before_the_first_step(monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "train", forbidden)
     refused("extrapolate", "two.toml", "--csv", "two.toml/table.csv", part="--csv 'two.toml': is a file")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_table_is_written_through_a_link(kept, tmp_path):
+    _put(kept, "softmax-alibi")
+    how = ("extrapolate", "alibi_mitigations", "--no-train", "--csv")
+    run(*how, "plain.csv")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "old.csv").write_text("old")
+    # one that is there, and one that is not yet
+    for name in ("old", "new"):
+        link, target = tmp_path / f"{name}-link.csv", tmp_path / "elsewhere" / f"{name}.csv"
+        link.symlink_to(target)
+        run(*how, link)
+        assert link.is_symlink()
+        assert target.read_text() == (tmp_path / "plain.csv").read_text()
+
+
+def test_a_file_in_place_of_the_folder_of_the_preset_is_found_before_the_first_step(monkeypatch, tmp_path):
+    (tmp_path / "two.toml").write_text(STUDY)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "smoke").write_text("mine")
+
+    def forbidden(*rest, **more):
+        raise AssertionError
+
+    monkeypatch.setattr(loop, "train", forbidden)
+    for how in (("train", "softmax-nope", "--smoke"), ("extrapolate", "two.toml")):
+        refused(*how, "--out", "here", part="--out 'here/smoke': is a file; allowed: a folder")
+    assert (tmp_path / "here" / "smoke").read_text() == "mine"
+
+
+def test_a_sparse_record_is_shown_and_a_damaged_one_is_named(tmp_path):
+    (tmp_path / "two.toml").write_text(STUDY)
+    how = ("train", "softmax-nope", "--smoke")
+    run(*how)
+    file = tmp_path / "runs/training/smoke/softmax-nope-seed0.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    # what tables can do without
+    for one in record["losses"]:
+        del one["window_se"], one["last_se"]
+    file.write_text(json.dumps(record), encoding="utf-8")
+    assert "trained before" in run(*how).stdout
+    record["losses"][2]["window"] = "x"
+    file.write_text(json.dumps(record), encoding="utf-8")
+    for asked in (how, ("extrapolate", "two.toml"), ("extrapolate", "two.toml", "--no-train")):
+        line = refused(*asked, part="it has losses[2].window = 'x'; allowed: a finite number or null")
+        assert f"record {str(file)!r}: cannot be read" in line
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from critattn.training import evaluation, records
+# a shell starts commands in the background with interrupts ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
+real, seconds = records.evaluate, float(sys.argv.pop())
+def evaluate(*rest):
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    while True:
+        # each time anew: almost all of it is compilation, a second for each length
+        evaluation._score.clear_cache()
+        real(*rest)
+records.evaluate = evaluate
+from critattn.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.5])
+def test_ctrl_c_while_it_is_measured_is_exit_130_in_a_process_of_its_own(tmp_path, seconds):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "train", "sigmoid", "--smoke", "--steps", "2", str(seconds)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 130, (done.returncode, done.stderr)
+    how = "critattn train sigmoid --preset smoke --seed 0 --steps 2"
+    assert done.stderr.strip() == f"Interrupted. To go on: {how}"
+    assert (tmp_path / "runs/training/smoke-2steps/sigmoid-seed0.checkpoint.npz").is_file()
 
 
 def test_heads_without_a_prediction_or_a_transition_are_shown():

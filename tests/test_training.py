@@ -1,11 +1,13 @@
 """Small decoders: fused attention against the package's own, stops and restarts, splits, prompts, refusals."""
 
+import copy
 import dataclasses
 import errno
 import functools
 import hashlib
 import json
 import math
+import operator
 import os
 
 import jax
@@ -24,10 +26,12 @@ from critattn.training import (
     checkpoints,
     corpus,
     evaluation,
+    experiments,
     fused,
     layers,
     loop,
     model,
+    presets,
     prompts,
     records,
     results,
@@ -490,7 +494,13 @@ RECORD = {
     "format": 1,
     "config": {"variant": {"name": "lssa"}, "preset": {}, "seed": 0, "corpus": ""},
     "corpus": {},
-    "curves": {name: [] for name in ("step", *checkpoints.CURVES)},
+    "curves": {
+        "step": [10, 20],
+        "loss": [3.0, 2.5],
+        "gradient_norm": [1.0, 1],
+        "query_gradient_norm": [[0.5, 0.1], [0.25, 0.1]],
+        "key_gradient_norm": [[0.5, 0.1], [0.25, 0.1]],
+    },
     "losses": [LOSS],
     "retrieval": [{"kind": "needle", "distance": 8, "accuracy": 0.5, "right": 1, "prompts": 2, "interval": [0.0, 1.0]}],
     "rounded_loss": {},
@@ -508,10 +518,13 @@ def test_what_is_no_record_is_refused_in_one_line(tmp_path):
         ("[]", "it is a list"),
         ("null", "it is a NoneType"),
         (json.dumps({**RECORD, "format": 99}), "format 99; allowed: 1"),
-        (json.dumps({**RECORD, "losses": {}}), "it has no losses, or another type there"),
+        (json.dumps({**RECORD, "losses": {}}), "it has losses = {}; allowed: a list of tables"),
         (json.dumps({**RECORD, "losses": [LOSS, {**LOSS, "window": 1}, {"multiple": 1}]}), r"no losses\[2\]\.length"),
-        (json.dumps({**RECORD, "losses": [3]}), r"no losses\[0\]\.multiple"),
-        (json.dumps({**RECORD, "config": {**RECORD["config"], "seed": "0"}}), r"no config\.seed"),
+        (json.dumps({**RECORD, "losses": [3]}), r"losses = \[3\]; allowed: a list of tables"),
+        (
+            json.dumps({**RECORD, "config": {**RECORD["config"], "seed": "0"}}),
+            r"config\.seed = '0'; allowed: a whole number",
+        ),
         (json.dumps({**RECORD, "config": {**RECORD["config"], "variant": {}}}), r"no config\.variant\.name"),
         (json.dumps({key: RECORD[key] for key in RECORD if key != "format"}), "format None"),
     ]
@@ -525,6 +538,50 @@ def test_what_is_no_record_is_refused_in_one_line(tmp_path):
         with pytest.raises(StoreError, match=rf"^record '.*lssa-seed0\.json': cannot be read: .*{said}") as caught:
             results.read_all(tmp_path, "tiny")
         assert len(str(caught.value).splitlines()) == 1
+
+
+DAMAGE = [
+    (("losses", 0, "window"), "x", "losses[0].window = 'x'; allowed: a finite number or null"),
+    (("losses", 0, "last"), True, "losses[0].last = True; allowed: a finite number or null"),
+    (("losses", 0, "multiple"), None, "losses[0].multiple = None; allowed: a whole number"),
+    (("losses", 0, "multiple"), "a", "losses[0].multiple = 'a'; allowed: a whole number"),
+    (("losses", 0, "multiple"), 1.5, "losses[0].multiple = 1.5; allowed: a whole number"),
+    (("retrieval", 0, "distance"), "far", "retrieval[0].distance = 'far'; allowed: a whole number"),
+    (("retrieval", 0, "kind"), "zebra", "retrieval[0].kind = 'zebra'; allowed: passkey or needle"),
+    (("retrieval", 0, "accuracy"), [], "retrieval[0].accuracy = []; allowed: a finite number or null"),
+    (("retrieval", 0, "interval"), 5, "retrieval[0].interval = 5; allowed: two finite numbers"),
+    (("retrieval", 0, "interval"), [0.5], "retrieval[0].interval = [0.5]; allowed: two finite numbers"),
+    (("retrieval", 0, "right"), -1, "retrieval[0].right = -1; allowed: a whole number"),
+    (("seconds",), math.nan, "seconds = nan; allowed: a finite number"),
+    (("seconds",), 10**400, "...; allowed: a finite number"),
+    (("parameters",), True, "parameters = True; allowed: a whole number"),
+    (("curves", "loss"), [], "curves.loss = []; allowed: a list of finite numbers, not empty"),
+    (("curves", "loss"), [3.0, None], "curves.loss = [3.0, None]; allowed: a list of finite numbers"),
+    (("curves", "loss"), [3.0, 2.0, 1.0], "3 values in curves.loss; allowed: 2, as in curves.step"),
+    (("curves", "step"), [None, 20], "curves.step = [None, 20]; allowed: a list of whole numbers"),
+    (("curves", "gradient_norm"), [math.inf, 1], "curves.gradient_norm = [inf, 1]; allowed: a list of finite numbers"),
+    (("curves", "key_gradient_norm"), [0.5, 0.1], "key_gradient_norm = [0.5, 0.1]; allowed: a list of lists"),
+    (("curves", "key_gradient_norm"), [[1.0], [1.0]], "a row of 1 values in curves.key_gradient_norm; allowed: 2"),
+    (("curves", "query_gradient_norm"), [[1.0], [1.0, 2.0]], "a row of 2 values in curves.query_gradient_norm"),
+    (("config", "preset", "clip"), [math.nan], "config.preset.clip[0] = nan; allowed: a finite number"),
+    (("config", "variant"), "lssa", "config.variant = 'lssa'; allowed: a table"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), DAMAGE)
+def test_inner_damage_of_a_record_is_named(tmp_path, path, value, said):
+    damaged = copy.deepcopy(RECORD)
+    *outer, key = path
+    functools.reduce(operator.getitem, outer, damaged)[key] = value
+    file = tmp_path / "tiny" / "lssa-seed0.json"
+    file.parent.mkdir()
+    # as it is, not with the nulls that a record is written with
+    file.write_text(json.dumps(damaged), encoding="utf-8")
+    with pytest.raises(StoreError) as caught:
+        results.read(file)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"record {str(file)!r}: cannot be read: it has ")
+    assert said in line
 
 
 def test_a_null_of_a_record_is_passed_over(tmp_path):
@@ -607,8 +664,44 @@ def test_a_caption_says_which_texts_were_trained_on(text):
 
 
 def test_a_missing_corpus_is_said(tmp_path):
+    (tmp_path / "one.py").write_text("")
     with pytest.raises(SpecError, match=r"0 bytes of Python source .* at least 10000"):
-        corpus.load(tmp_path / "nowhere")
+        corpus.load(tmp_path)
+    for folder, said in ((tmp_path / "nowhere", "is missing"), (tmp_path / "one.py", "is a file"), ("", "no folder")):
+        with pytest.raises(SpecError, match=rf"^corpus '.*': (names )?{said}; allowed: a folder of \*\.py files$"):
+            corpus.load(folder)
+
+
+def test_a_name_that_is_no_unicode_counts_as_its_bytes(tmp_path):
+    for number in range(12):
+        (tmp_path / f"module{number}.py").write_text(f"# {number}\n" * 5000)
+    odd = os.fsencode(tmp_path) + b"/\xff\xfe.py"
+    with open(odd, "wb") as file:
+        file.write(b"# odd\n")
+    found = corpus.load(tmp_path)
+    contents = {os.fsencode(path.name): path.read_bytes() for path in tmp_path.iterdir()}
+    wanted = hashlib.sha256()
+    for name in sorted(contents, key=os.fsdecode):
+        wanted.update(name + b"\0" + len(contents[name]).to_bytes(8, "big") + contents[name])
+    assert b"\xff\xfe.py" in contents
+    assert found.sha256 == wanted.hexdigest()
+
+
+def test_steps_and_seeds_have_bounds(tmp_path):
+    most = presets.MOST_STEPS
+    assert PRESETS["smoke"].with_steps(most).steps == most
+    with pytest.raises(DomainError, match=rf"^steps = {most + 1}: must be at most {most}$"):
+        PRESETS["smoke"].with_steps(most + 1)
+    # as the option --seed of every command
+    for seed in (2**63, -1):
+        with pytest.raises(DomainError, match=rf"^seed = {seed}: must be a whole number from 0 to {2**63 - 1}$"):
+            loop.start(variants.named("lssa"), TINY, seed)
+    study = tmp_path / "large.toml"
+    study.write_text(f'kind = "training"\nvariants = ["lssa"]\nseeds = [{2**63 - 1}]\n')
+    assert experiments.experiment(str(study)).seeds == (2**63 - 1,)
+    study.write_text(f'kind = "training"\nvariants = ["lssa"]\nseeds = [{2**63}]\n')
+    with pytest.raises(SpecError, match=rf"seeds = {2**63}; allowed: a whole number from 0 to {2**63 - 1}$"):
+        experiments.experiment(str(study))
 
 
 def test_a_batch_is_a_function_of_seed_and_step(text):

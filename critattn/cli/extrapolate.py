@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,9 @@ ROWS = 16
 @click.argument("study")
 @click.option("--quick", is_flag=True, help="The study's quick table: few variants, seconds to minutes each.")
 @click.option("--preset", help="Other sizes: smoke, small, small-text or paper.")
-@trainings.preset_flags
+@trainings.size_options
 @click.option("--seeds", help="Other seeds, such as 0,1,2.")
 @click.option("--variants", help="Only some of the study's variants, such as softmax-rope,lssa.")
-@click.option("--steps", type=click.IntRange(1), help="Optimiser steps in place of the preset's.")
 @click.option("--out", help="Folder of the runs.  [default: training in $CRITATTN_STORE or ./runs]")
 @click.option("--corpus", "text", help="Folder of *.py files to train on.  [default: this Python's library]")
 @click.option("--no-train", is_flag=True, help="Show what is there, and train nothing.")
@@ -50,7 +50,7 @@ def command(settings: Settings, *, study: str, quick: bool, **options: Any) -> N
 
     Example: critattn extrapolate alibi_mitigations --seeds 0,1 --variants softmax-alibi,alibi-log
     """
-    if options["recorded"] and (options["out"] or options["text"] or options["steps"]):
+    if options["recorded"] and any(options[name] is not None for name in ("out", "text", "steps")):
         raise click.UsageError("--recorded: takes no --out, --corpus or --steps; --no-train reads another folder")
     trainings.in_float32(settings)
     flags = {name: options.pop(name) for name in trainings.FLAGS}
@@ -117,9 +117,12 @@ class Asked:
         return wanted.changed(preset=sizes, seeds=self._seeds(), variants=variants)
 
     def _seeds(self) -> tuple[int, ...] | None:
-        if self.options["seeds"] is not None:
-            return _whole(self.options["seeds"])
-        return (self.settings.seed,) if "seed" in self.settings.given else None
+        one = "seed" in self.settings.given
+        if self.options["seeds"] is None:
+            return (self.settings.seed,) if one else None
+        if one:
+            raise click.UsageError("--seeds and --seed: allowed: one of them")
+        return _whole(self.options["seeds"])
 
     @property
     def folder(self) -> Any:
@@ -134,13 +137,11 @@ class Asked:
         Raises:
             StoreError: where files cannot be read or written, or are of another configuration.
         """
-        from critattn.cli.report import writable
-
         trainings.need()
         from critattn.training import records
 
         corpus, folder = trainings.corpus(self.options["text"]), self.folder
-        writable(folder)
+        trainings.check_folder(folder, wanted.preset.name)
         runs = wanted.runs(folder)
         absent = records.missing(runs, corpus)
         self.settings.begin(self.command)
@@ -191,17 +192,22 @@ class Asked:
         """Refuse a --csv that cannot be written, before anything is trained.
 
         Raises:
-            StoreError: for a folder, or a file in a folder that cannot be written.
+            StoreError: for a folder, a device, or a file in a folder that cannot be written.
+            SpecError: for an empty one.
         """
         from critattn.cli.report import writable
+        from critattn.training import results
 
-        if not self.options["csv"]:
+        if self.options["csv"] is None:
             return
+        if not self.options["csv"]:
+            raise SpecError("--csv '': names no file; allowed: a file")
         file = Path(self.options["csv"])
-        if file.is_dir():
-            raise StoreError(f"--csv {str(file)!r}: is a folder; allowed: a file")
+        problem = _no_file(file)
+        if problem is not None:
+            raise StoreError(f"--csv {str(file)!r}: {problem}; allowed: a file")
         try:
-            writable(file.parent)
+            writable(results.behind(file).parent)
         except StoreError as error:
             raise StoreError(str(error).replace("--out", "--csv", 1)) from None
 
@@ -279,14 +285,32 @@ class Asked:
         return SpecError(f"study {wanted.name!r}: no results {sizes} come with this package; {how}")
 
 
+def _no_file(path: Path) -> str | None:
+    """Why a path is nothing to write a table to, None where it can be one; a link stands for what is behind it."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"cannot be written: {error.strerror}"
+    if stat.S_ISDIR(mode):
+        return "is a folder"
+    return None if stat.S_ISREG(mode) else "is no regular file"
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def _whole(text: str) -> tuple[int, ...]:
-    parts = _names(text)
-    if not all(part.isdecimal() for part in parts):
-        raise click.UsageError(f"--seeds {text!r}: allowed: whole numbers, such as 0,1,2")
+    from critattn.training.presets import MOST_SEED
+
+    parts = [part.lstrip("0") or "0" for part in _names(text) if part.isdecimal()]
+    # the length first: int() refuses thousands of digits with an error of its own
+    small = (len(part) <= len(str(MOST_SEED)) and int(part) <= MOST_SEED for part in parts)
+    if len(parts) < len(_names(text)) or not all(small):
+        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        raise click.UsageError(f"--seeds {shown!r}: allowed: whole numbers from 0 to {MOST_SEED}, such as 0,1,2")
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 

@@ -1,6 +1,7 @@
 """The outermost group: every exception becomes one line on stderr and an exit code."""
 
 import _thread
+import atexit
 import contextlib
 import errno
 import io
@@ -30,13 +31,19 @@ class Root(Group):
 
     def main(self, *args: Any, **how: Any) -> Any:
         """Run the command line and exit with 0, 1, 2 or 130; takes what `click.Command.main` takes."""
+        own = not args and how.get("args") is None
         settings = Settings(debug="--debug" in (how.get("args") or sys.argv[1:]))
         how = {"prog_name": "critattn", **how, "standalone_mode": False, "obj": settings}
         _replace_what_cannot_be_shown()
         with warnings.catch_warnings(), _logging(settings), _kept_interrupts(), _Guard(settings) as guard:
             warnings.showwarning = _shown_by(settings)
             guard.code = super().main(*args, **how) or DONE
-        sys.exit(_after_flush(guard.code, settings))
+        code = _after_flush(guard.code, settings)
+        if own and code == INTERRUPTED and "jax" in sys.modules:
+            # Ctrl-C ends the wait for a compilation, not the thread that compiles: what jax lets go of at the end of
+            # the process, before anything else, that thread uses still, and all ends in a segmentation fault
+            atexit.register(os._exit, code)
+        sys.exit(code)
 
 
 def _after_flush(code: Any, settings: Settings) -> Any:

@@ -1,7 +1,6 @@
 """`critattn train`: train one small decoder, or go on where it was stopped."""
 
 import functools
-import math
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,7 @@ PRESET = "small"
 @click.command(cls=Command)
 @click.argument("variant", required=False)
 @click.option("--preset", help=f"Sizes: smoke, small, small-text or paper.  [default: {PRESET}]")
-@trainings.preset_flags
-@click.option("--steps", type=click.IntRange(1), help="Optimiser steps in place of the preset's.")
+@trainings.size_options
 @click.option("--out", help="Folder of the runs.  [default: training in $CRITATTN_STORE or ./runs]")
 @click.option("--corpus", "text", help="Folder of *.py files to train on.  [default: this Python's library]")
 @click.option("--list", "listed", is_flag=True, help="List the variants.")
@@ -46,7 +44,8 @@ def command(
 
     Example: critattn train --list
     """
-    name = trainings.chosen(preset, smoke=smoke, small=small, paper=paper) or PRESET
+    chosen = trainings.chosen(preset, smoke=smoke, small=small, paper=paper)
+    name = PRESET if chosen is None else chosen
     if listed:
         _list(settings)
         return
@@ -100,14 +99,12 @@ class Asked:
         Raises:
             ClickException: where training diverges.
         """
-        from critattn.cli.report import writable
-
         run = self._run()
         trainings.need()
         from critattn.training import loop, records
 
         corpus = trainings.corpus(self.text)
-        writable(run.folder)
+        trainings.check_folder(run.folder, run.preset.name)
         reused = not records.missing([run], corpus)
         self.settings.begin(self.command)
         follow = trainings.Follow(self.settings, 1)
@@ -131,7 +128,7 @@ def payload(run: Any, record: dict[str, Any]) -> dict[str, Any]:
         "steps": run.preset.steps,
         "parameters": record["parameters"],
         "seconds": record["seconds"],
-        "training_loss": (record.get("curves") or {}).get("loss", [math.nan])[-1],
+        "training_loss": record["curves"]["loss"][-1],
         "losses": record["losses"],
         "retrieval": record["retrieval"],
         "rounded_loss": record["rounded_loss"],
@@ -150,10 +147,10 @@ def for_people(found: dict[str, Any]) -> Any:
     )
     keys = ("length", "multiple", "window", "window_se", "last", "last_se")
     headings = ("length", "x T", "loss (nats a byte)", "s.e.", "last T bytes", "s.e.")
-    shown = [table(headings, ([one[key] for key in keys] for one in found["losses"]), title=title)]
+    shown = [table(headings, ([one.get(key) for key in keys] for one in found["losses"]), title=title)]
     if found["retrieval"]:
         rows = (
-            (one["kind"], one["distance"], f"{one['right']} of {one['prompts']}", *one["interval"], one["digits"])
+            (one["kind"], one["distance"], f"{one['right']} of {one['prompts']}", *one["interval"], one.get("digits"))
             for one in found["retrieval"]
         )
         shown.append(table(("prompt", "distance", "right", "low", "high", "digits right"), rows))

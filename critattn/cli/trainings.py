@@ -12,6 +12,7 @@ import click
 
 from critattn.cli.common import Settings, duration, progress
 from critattn.errors import SpecError
+from critattn.training.presets import MOST_STEPS
 
 # the second with the heads of the trained decoders as well
 HEADS = "training-heads:"
@@ -36,19 +37,37 @@ def need(doing: str = "training") -> None:
 
 
 def root(out: str | None, store: str | None = None) -> Path:
-    """The folder of the runs: --out, else `training` below the stores."""
+    """The folder of the runs: --out, else `training` below the stores.
+
+    Raises:
+        SpecError: for an empty --out.
+    """
     from critattn.storage import store_root
 
+    if out == "":
+        raise SpecError("--out '': names no folder; allowed: a folder that can be written")
     if out is not None:
         return Path(out)
     return (store_root() if store is None else Path(store)) / FOLDER
+
+
+def check_folder(folder: Path, preset: str) -> None:
+    """Refuse a folder of runs where those of a preset cannot be written.
+
+    Raises:
+        StoreError: for a file in its place or in that of the preset's folder, or one that cannot be written.
+    """
+    from critattn.cli.report import writable
+
+    writable(folder)
+    writable(folder / preset)
 
 
 def corpus(folder: str | None) -> Any:
     """The text to train on.
 
     Raises:
-        SpecError: where there is too little.
+        SpecError: where the folder is none, or there is too little text.
     """
     from critattn.training import corpus as texts
 
@@ -61,14 +80,16 @@ def chosen(preset: str | None, **flags: bool) -> str | None:
     Raises:
         UsageError: for two.
     """
-    given = {**({"preset": preset} if preset else {}), **{key: key for key, there in flags.items() if there}}
+    given = {**({} if preset is None else {"preset": preset}), **{key: key for key, there in flags.items() if there}}
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(f'--{key}' for key in given)}: allowed: one of them")
     return next(iter(given.values()), None)
 
 
-def preset_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --smoke, --small and --paper, which stand for --preset."""
+def size_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --smoke, --small and --paper, which stand for --preset, and --steps."""
+    steps = "Optimiser steps in place of the preset's."
+    command = click.option("--steps", type=click.IntRange(1, MOST_STEPS), help=steps)(command)
     for name, words in reversed(FLAGS.items()):
         command = click.option(f"--{name}", is_flag=True, help=f"--preset {name}: {words}.")(command)
     return command

@@ -56,12 +56,14 @@ def text(value: Any) -> str:
     return value
 
 
-def whole(minimum: int) -> Reader:
-    """A reader of a whole number from `minimum` up."""
+def whole(minimum: int, maximum: int | None = None) -> Reader:
+    """A reader of a whole number from `minimum` up, or to `maximum`."""
+    allowed = f"a whole number {f'>= {minimum}' if maximum is None else f'from {minimum} to {maximum}'}"
 
     def read(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise SpecError(f"{value!r}; allowed: a whole number >= {minimum}")
+        wrong = isinstance(value, bool) or not isinstance(value, int) or value < minimum
+        if wrong or (maximum is not None and value > maximum):
+            raise SpecError(f"{value!r}; allowed: {allowed}")
         return value
 
     return read

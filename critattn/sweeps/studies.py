@@ -1,5 +1,6 @@
 """Studies by name: the files of `simulations/`, or a file of one's own."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,17 @@ class Study:
     Attributes:
         name: its name without suffix.
         table: the parsed file.
+        file: where it lies; None in the room `simulations`.
     """
 
     name: str
     table: Mapping[str, Any]
+    file: Path | None = None
+
+    @property
+    def typed(self) -> str:
+        """What to type for it after a command."""
+        return self.name if self.file is None else shlex.quote(str(self.file))
 
     @property
     def kind(self) -> str:
@@ -42,7 +50,7 @@ class Study:
             SpecError: where the file is wrong, with its name, and for a study that trains models.
         """
         if self.kind == "training":
-            raise SpecError(f"study {self.name!r}: trains models; run it with: critattn extrapolate {self.name}")
+            raise SpecError(f"study {self.name!r}: trains models; run it with: critattn extrapolate {self.typed}")
         try:
             return SweepSpec.from_table(self.table, quick=quick)
         except SpecError as error:
@@ -56,7 +64,7 @@ def load_study(name: str) -> Study:
         SpecError: for an unknown name, with those that exist, and for a file that is no TOML.
     """
     if name.endswith(".toml"):
-        return Study(Path(name).stem, rooms.load_toml(Path(name)))
+        return Study(Path(name).stem, rooms.load_toml(Path(name)), Path(name))
     return Study(name, rooms.load(ROOM, name))
 
 

@@ -54,7 +54,12 @@ class Corpus:
 
 def is_held_out(name: str, share: float = HELD_OUT) -> bool:
     """Whether a document is held out: sha256 of its name, read as a number in [0, 1), is in the last share."""
-    return int(hashlib.sha256(name.encode()).hexdigest()[:16], 16) >= (1 - share) * 16**16
+    return int(hashlib.sha256(_bytes(name)).hexdigest()[:16], 16) >= (1 - share) * 16**16
+
+
+def _bytes(name: str) -> bytes:
+    """UTF-8; of a file's name that is none, the bytes that it has on disk."""
+    return name.encode("utf-8", "surrogateescape")
 
 
 def load(folder: str | os.PathLike[str] | None = None) -> Corpus:
@@ -64,8 +69,11 @@ def load(folder: str | os.PathLike[str] | None = None) -> Corpus:
         folder: by default the top level of the standard library, and the topics of `pydoc_data` beside it.
 
     Raises:
-        SpecError: where there is too little text: some distributions ship Python without its sources.
+        SpecError: where the folder is none, or there is too little text: some distributions ship Python without its
+            sources.
     """
+    if folder is not None:
+        _check_folder(folder)
     place = Path(sysconfig.get_paths()["stdlib"] if folder is None else folder)
     documents = dict(sorted([*_sources(place), *(_topics() if folder is None else ())]))
     split = {False: [], True: []}
@@ -80,6 +88,15 @@ def load(folder: str | os.PathLike[str] | None = None) -> Corpus:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     source = f"{LIBRARY} {version}" if folder is None else place.resolve().name
     return Corpus(train, held, tuple(split[False]), tuple(split[True]), _hash(documents), source or str(place))
+
+
+def _check_folder(folder: str | os.PathLike[str]) -> None:
+    allowed = "allowed: a folder of *.py files"
+    if not os.fspath(folder):
+        raise SpecError(f"corpus {folder!r}: names no folder; {allowed}")
+    if not os.path.isdir(folder):
+        what = "is a file" if os.path.exists(folder) else "is missing"
+        raise SpecError(f"corpus {str(folder)!r}: {what}; {allowed}")
 
 
 def _sources(place: Path) -> Iterator[tuple[str, bytes]]:
@@ -105,7 +122,7 @@ def _joined(documents: dict[str, bytes], names: list[str]) -> np.ndarray:
 def _hash(documents: dict[str, bytes]) -> str:
     found = hashlib.sha256()
     for name, content in documents.items():
-        found.update(name.encode() + SEPARATOR + len(content).to_bytes(8, "big") + content)
+        found.update(_bytes(name) + SEPARATOR + len(content).to_bytes(8, "big") + content)
     return found.hexdigest()
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from critattn.errors import SpecError
 from critattn.sweeps import Study, fields, load_study, studies
-from critattn.training.presets import PRESETS, Preset, preset
+from critattn.training.presets import MOST_SEED, PRESETS, Preset, preset
 from critattn.training.results import Run
 from critattn.training.variants import Variant, every_variant, named
 
-KIND = "training"
+KIND, SWEEP = "training", "sweep"
 MEASURES = ("loss", "passkey", "needle")
 # the records that come with the package
 RECORDED = Path(__file__).parent / "recorded"
@@ -97,8 +97,7 @@ def of_study(study: Study, *, quick: bool = False) -> Experiment:
     Raises:
         SpecError: where it is of another kind, or wrong, with its name.
     """
-    if study.kind != KIND:
-        raise SpecError(f"study {study.name!r}: is a {study.kind}; run it with: critattn sweep {study.name}")
+    _check_kind(study)
     try:
         read = fields.read_table("", study.table, READERS)
         found = {**read, **(read.get("quick", {}) if quick else {})}
@@ -116,13 +115,26 @@ def of_study(study: Study, *, quick: bool = False) -> Experiment:
     )
 
 
+def _check_kind(study: Study) -> None:
+    kind = study.table.get("kind")
+    if kind == SWEEP:
+        raise SpecError(f"study {study.name!r}: is a {kind}; run it with: critattn sweep {study.typed}")
+    if kind != KIND:
+        is_now = "kind: missing" if kind is None else f"kind = {kind!r}"
+        allowed = f"{KIND} (for critattn extrapolate) or {SWEEP} (for critattn sweep)"
+        raise SpecError(f"study {study.name!r}: {is_now}; allowed: {allowed}")
+
+
 def _variants(value: Any) -> tuple[Variant, ...]:
     one = fields.choice(every_variant())
-    return tuple(named(one(name)) for name in fields.names(value))
+    found = tuple(named(one(name)) for name in fields.names(value))
+    if len(found) < len(value.split(",") if isinstance(value, str) else value):
+        raise SpecError(f"{value!r}; allowed: each variant once")
+    return found
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
-    whole = fields.whole(0)
+    whole = fields.whole(0, MOST_SEED)
     items = value if isinstance(value, list) else [value]
     if not items or len(set(map(str, items))) != len(items):
         raise SpecError(f"{value!r}; allowed: a list of whole numbers, each once")

@@ -21,7 +21,7 @@ from critattn.training.batches import batch
 from critattn.training.checkpoints import State
 from critattn.training.corpus import Corpus
 from critattn.training.model import VOCABULARY, Decoder, losses, make
-from critattn.training.presets import Preset
+from critattn.training.presets import MOST_SEED, Preset
 from critattn.training.prompts import DIGITS
 from critattn.training.variants import Variant
 
@@ -103,8 +103,8 @@ def _is_matrix(leaf: Array) -> bool:
 
 def start(variant: Variant, preset: Preset, seed: int) -> State:
     """A run before its first step; the matrices depend on the seed and the sizes, not on the variant."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise DomainError.of("seed", seed, "a whole number of at least 0")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= MOST_SEED:
+        raise DomainError.of("seed", seed, f"a whole number from 0 to {MOST_SEED}")
     model: Any = make(variant, preset.shape, seed)
     return State((model, optimiser(preset).init(model)), 0, {}, 0.0)
 

@@ -14,6 +14,11 @@ from typing import Any
 
 from critattn.errors import DomainError, SpecError
 
+# five hundred times the steps of the preset `paper`; more is a slip
+MOST_STEPS = 10**7
+# of every seed, that of --seed as well
+MOST_SEED = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -70,6 +75,8 @@ class Preset:
         for name in ("steps", "batch", "eval_blocks", "eval_prompts"):
             if not getattr(self, name) >= 1:
                 raise DomainError.of(name, getattr(self, name), "at least 1")
+        if self.steps > MOST_STEPS:
+            raise DomainError.of("steps", self.steps, f"at most {MOST_STEPS}")
         if not 0 <= self.prompt_share < 1:
             raise DomainError.of("prompt_share", self.prompt_share, "in [0, 1)")
         if not 0 < self.answer_weight < math.inf:
@@ -85,7 +92,7 @@ class Preset:
         """The same with another number of steps under a name of its own; the warm-up keeps its share of them.
 
         Raises:
-            DomainError: below 1.
+            DomainError: below 1, or above 10^7.
         """
         if steps == self.steps:
             return self

@@ -18,24 +18,10 @@ from scipy import stats
 from critattn.errors import StoreError
 from critattn.storage import canonical_json, differences
 from critattn.training.presets import Preset
+from critattn.training.record_checks import wrong
 from critattn.training.variants import Variant
 
 FORMAT = 1
-# what tables, figures and commands read of a record
-KEYS: dict[str, type | tuple[type, ...]] = {
-    "config": dict,
-    "corpus": dict,
-    "curves": dict,
-    "losses": list,
-    "retrieval": list,
-    "rounded_loss": dict,
-    "parameters": int,
-    "seconds": (int, float),
-}
-CONFIG_KEYS: dict[str, type | tuple[type, ...]] = {"variant": dict, "preset": dict, "seed": int, "corpus": str}
-CURVE_KEYS = ("step", "loss", "gradient_norm", "query_gradient_norm", "key_gradient_norm")
-LOSS_KEYS = ("multiple", "length", "window", "last")
-RETRIEVAL_KEYS = ("kind", "distance", "accuracy", "right", "prompts", "interval")
 
 
 @dataclass(frozen=True)
@@ -104,47 +90,23 @@ def read(path: Path, config: Mapping[str, Any] | None = None) -> dict[str, Any] 
         config: refuse a record of another configuration.
 
     Raises:
-        StoreError: where it cannot be read, is no record of this format, lacks what tables need, or is of another
-            configuration, with what differs.
+        StoreError: where it cannot be read, is no record of this format, holds not what tables need, with the key, or
+            is of another configuration, with what differs.
     """
     if not path.exists():
         return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        fault = wrong(record, FORMAT)
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"record {str(path)!r}: cannot be read: {error}") from error
-    wrong = _wrong(record)
-    if wrong is not None:
-        raise StoreError(f"record {str(path)!r}: cannot be read: {wrong}")
+    if fault is not None:
+        raise StoreError(f"record {str(path)!r}: cannot be read: {fault}")
     changed = [] if config is None else differences(record["config"], json.loads(canonical_json(config)))
     if changed:
         listed = "; ".join(f"{key} was {old!r}, is {new!r}" for key, old, new in changed[:6])
         raise StoreError(f"record {str(path)!r}: is of another configuration: {listed}; choose another folder")
     return record
-
-
-def _wrong(record: Any) -> str | None:
-    """What a record lacks; None where nothing."""
-    if not isinstance(record, dict):
-        return f"it is a {type(record).__name__}; allowed: a table"
-    if record.get("format") != FORMAT:
-        return f"it has format {record.get('format')!r}; allowed: {FORMAT}"
-    parts = [("", record, KEYS)]
-    if isinstance(record.get("config"), dict):
-        parts += [("config.", record["config"], CONFIG_KEYS)]
-        parts += [("config.variant.", record["config"].get("variant"), {"name": str})]
-    parts += [("curves.", record.get("curves"), dict.fromkeys(CURVE_KEYS, list))]
-    for name, keys in (("losses", LOSS_KEYS), ("retrieval", RETRIEVAL_KEYS)):
-        entries = record.get(name)
-        if isinstance(entries, list):
-            parts += [(f"{name}[{at}].", one, dict.fromkeys(keys, object)) for at, one in enumerate(entries)]
-    lost = (f"{where}{key}" for where, part, kinds in parts for key, kind in kinds.items() if not _has(part, key, kind))
-    first = next(lost, None)
-    return None if first is None else f"it has no {first}, or another type there"
-
-
-def _has(part: Any, key: str, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(part, dict) and key in part and isinstance(part[key], kind)
 
 
 def read_all(folder: Path, preset: str) -> list[dict[str, Any]]:
@@ -231,9 +193,14 @@ def as_csv(rows: Iterable[Row]) -> str:
 
 
 def write_csv(path: Path, rows: Iterable[Row]) -> None:
-    """Write the rows of a table as CSV, whole or not at all.
+    """Write the rows of a table as CSV, whole or not at all; what a symbolic link points to, where it is one.
 
     Raises:
         StoreError: where it cannot be written.
     """
-    write_text(path, as_csv(rows))
+    write_text(behind(path), as_csv(rows))
+
+
+def behind(path: Path) -> Path:
+    """The file that a symbolic link stands for, there or not; any other path as it is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
