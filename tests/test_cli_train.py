@@ -243,14 +243,14 @@ def test_results_that_come_with_the_package_need_nothing_installed(monkeypatch, 
     for name in ("optax", "equinox"):
         monkeypatch.setitem(sys.modules, name, None)
     shown = found("extrapolate", "length_extrapolation", "--recorded")
-    assert (shown["runs"], shown["missing"], shown["preset"]) == (36, [], "small")
-    assert {one["seeds"] for one in shown["table"]} == {3}
+    assert (shown["runs"], shown["missing"], shown["preset"]) == (48, [], "small")
+    assert {one["seeds"] for one in shown["table"]} == {4}
     loss = {one["variant"]: one["mean"] for one in shown["table"] if (one["quantity"], one["at"]) == ("loss", 8)}
     (published,) = [one for one in shown["ranking"] if one["key"] == "loss-8T"]
     assert published["here"] == [loss[name] for name in published["variants"]]
-    assert shown["gradients"]["seeds"] == 3
+    assert shown["gradients"]["seeds"] == 4
     heads = found("extrapolate", "passkey", "--recorded", "--heads")["heads"]
-    assert {one["heads"] for one in heads if one["prediction"] == "tail"} == {36}
+    assert {one["heads"] for one in heads if one["prediction"] == "tail"} == {48}
     where = ("--no-train", "--heads", "--out", str(experiments.RECORDED))
     assert "pip install 'critattn[training]'" in run("extrapolate", "passkey", *where, code=2).stderr
     monkeypatch.setattr(experiments, "RECORDED", tmp_path / "none")
@@ -269,13 +269,13 @@ def test_every_variant_is_listed_with_its_studies():
 def test_the_studies_are_the_promised_ones_and_no_attention_is_trained_twice():
     known = {one.name: one for one in experiments.experiments()}
     counts = {name: len(one.variants) * len(one.seeds) for name, one in known.items()}
-    # twelve at three seeds; ALiBi, RoPE and fifteen combinations; four stages by three; two and seven gammas
+    # twelve at four seeds; ALiBi, RoPE and fifteen combinations; four stages by three; two and seven gammas
     assert counts == {
         "alibi_mitigations": 17,
-        "length_extrapolation": 36,
-        "needle": 36,
+        "length_extrapolation": 48,
+        "needle": 48,
         "normaliser_ablation": 12,
-        "passkey": 36,
+        "passkey": 48,
         "scaling_laws": 9,
     }
     assert known["length_extrapolation"].variants == variants.main_variants()
@@ -464,7 +464,7 @@ def test_only_figures_that_have_data_are_offered(kept):
     for one in experiments.experiment("scaling_laws").variants:
         _put(kept, one.name)
     for one in experiments.experiment("length_extrapolation").variants:
-        for seed in range(3):
+        for seed in range(4):
             _put(kept, one.name, seed=seed)
     last = [
         " ".join(run("extrapolate", study, "--no-train").stdout.split()).rpartition("critattn figures ")[2]
