@@ -594,7 +594,7 @@ def test_without_names_what_is_there_is_drawn_and_what_is_not_is_named(command, 
     done = command("--format", "svg", "--json")
     assert done.exit_code == 0, done.output
     payload = json.loads(done.stdout)
-    there = [name for name in OF_TRAINING if not isinstance(trainings.dataset(SOURCES[name]), str)]
+    there = [name for name in (*OF_TRAINING, *OF_HEADS) if not isinstance(trainings.dataset(SOURCES[name]), str)]
     wanted = sorted(["collapse", "order_parameters", *OF_TABLES, *there])
     assert [figure["name"] for figure in payload["figures"]] == wanted
     assert "depth" in payload["missing"]
