@@ -99,6 +99,7 @@ def test_curves_have_their_thresholds_searched_on_the_same_tokens(place):
     assert (scaling["quantity"], scaling["expected"]) == ("half_angle", 2)
 
 
+@pytest.mark.slow
 def test_a_stored_study_brings_its_data_collapse(place):
     run("sweep", "curves.toml")
     by_file, by_name, by_path = (found(name) for name in ("curves.toml", "curves", "runs/curves"))

@@ -459,6 +459,7 @@ def table(**changes):
     return SweepSpec.from_table({**made, **changes, "axes": axes})
 
 
+@pytest.mark.slow
 def test_a_continued_sweep_agrees_with_the_exact_grid(tmp_path):
     names = ["self_weight", "entropy", "participation_ratio", "angle_ratio", "excluded_pairs"]
     spec = table(observables=names, axes={"n": 24, "replicates": 2})

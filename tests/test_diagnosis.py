@@ -57,6 +57,7 @@ def test_gaussian_tokens_of_the_model_pass():
     assert found.effective_dimension == pytest.approx(32 / (1 + 32 / 400), rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_gaussian_surrogate_explains_anisotropy():
     found = diagnosis.diagnose(tokens.from_array(anisotropic(0)), draws=4)
     assert found.effective_dimension < 25

@@ -121,6 +121,7 @@ def test_noise_is_not_refined(tmp_path, known):
     assert refine_sweep(spec, tmp_path / "noisy", tolerance=0.005).rounds == 0
 
 
+@pytest.mark.slow
 def test_every_point_is_computed_once_and_a_second_run_computes_nothing(tmp_path, known):
     calls, _ = known
     first = refine_sweep(spec_of(d=[4, 64]), tmp_path / "s", tolerance=0.4)

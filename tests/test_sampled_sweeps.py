@@ -26,6 +26,7 @@ def invoke(*args):
     return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
+@pytest.mark.slow
 def test_a_sampled_study_has_standard_errors_that_hold(tmp_path):
     data = run_sweep(spec(axes={**AXES, "replicates": 12}), tmp_path / "sampled")
     exact = run_sweep(spec(axes={**AXES, "replicates": 12}, sample_rows=None), tmp_path / "exact")
