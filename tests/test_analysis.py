@@ -84,6 +84,7 @@ def test_a_mask_has_thresholds_but_no_predictor():
 
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("rho", [0.0, 0.5])
+@pytest.mark.slow
 def test_draws_are_combined_and_held_against_their_own_effective_rho(fixed, rho):
     study = near(fixed=fixed, rho=(rho,), replicates=4)
     data = run_sweep(study)

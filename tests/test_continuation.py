@@ -115,6 +115,7 @@ def test_nodes_are_nested_and_each_is_asked_for_once():
     assert node_counts(MAX_NODES) == [9, 17, 33, 65, 129, 257]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tolerance", "least"), [(1e-4, 40), (1e-5, 25), (1e-7, 10)])
 def test_errors_measured_at_the_next_nodes_bound_the_error(tolerance, least):
     ratios = []

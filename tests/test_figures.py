@@ -45,7 +45,7 @@ MEASURED = ("format_thresholds",)
 # transitions in p, for which the width in gamma is not
 IN_P = ("critical_p",)
 # in fast tests the figures of tables, whose data take a second at most, and most of those of trained models
-LONGER = (*OF_STUDIES, "ranking", "retrieval_against_distance", "head_map")
+LONGER = (*OF_STUDIES, "ranking", "retrieval_against_distance", "head_map", "layer_profile")
 SOME = [name if name not in LONGER else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 PLAN = inspection.Plan((16, 48), windows=1, rows=8, probes=2)
 # of the results that come with the package

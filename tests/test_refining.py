@@ -55,6 +55,7 @@ def changes(values):
     return np.abs(np.diff(values)) / np.maximum(values[1:], values[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0.3, 0.1])
 def test_neighbours_in_rho_differ_by_less_than_the_tolerance(tmp_path, known, tolerance):
     done = refine_sweep(spec_of(), tmp_path / "s", tolerance=tolerance)

@@ -189,6 +189,7 @@ def assert_same_bits(folder, undisturbed):
     assert np.array_equal(left, right, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_killed_at_three_instants_a_sweep_ends_with_the_same_bits(told):
     (*kills, last), folder, _ = told("killed")
     assert [code for code, _ in kills] == [-signal.SIGKILL] * 3
@@ -218,6 +219,7 @@ def test_killed_at_twenty_instants_a_sweep_ends_with_the_same_bits(place):
     assert_same_bits(place / "runs" / "tiny", place / "other" / "tiny")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", KILLS)
 def test_killed_at_a_bad_moment(told, moment):
     (killed, resumed, undisturbed), folder, _ = told("bad moments")
@@ -291,6 +293,7 @@ def test_damaged_chunks_are_named_and_computed_again(place, faked, damage):
     assert chunk_bytes(store.path) == before
 
 
+@pytest.mark.slow
 def test_two_sweeps_on_one_store_at_once(told):
     codes, folder, _ = told("two at once")
     assert codes == [0, 0, 0]
@@ -312,6 +315,7 @@ def test_what_another_process_wrote_meanwhile_is_not_computed_again(place, monke
     assert len(calls) == 1 + 4
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_unit_in_hand_and_says_how_to_go_on(told):
     (code, done, *rest), folder, stderr = told("interrupted")
     assert code == 130

@@ -77,6 +77,7 @@ def test_entropies_go_to_their_limits():
     assert data["gamma"].values[1] == simplex.critical_gamma(0.3)
 
 
+@pytest.mark.slow
 def test_weights_against_p_are_those_of_theory_and_cross_one_half_at_the_critical_p():
     data = tables.make("relu_power_weights")
     for n in (256.0, 8192.0):
