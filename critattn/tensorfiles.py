@@ -1,50 +1,27 @@
 """Arrays from `.npy`, `.npz`, `.csv` and `.safetensors`; headers are checked before memory is taken."""
 
 import contextlib
-import csv
 import difflib
 import itertools
 import math
 import os
-import struct
-import tokenize
-import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from critattn.errors import CritattnError, DomainError, SpecError
+from critattn.errors import DomainError, SpecError
+from critattn.reading import damage
 
 MAX_LISTED = 10
 # Deflate shrinks zeros 1032 times at most: a member that claims more is lying.
 MAX_DEFLATE_RATIO = 1032
 SAFETENSORS_FLOATS = {"F64", "F32", "F16", "BF16"}
 Rows = str | Sequence[int] | None
-UNREADABLE = (
-    ValueError,
-    TypeError,
-    LookupError,
-    EOFError,
-    OSError,
-    SyntaxError,
-    RuntimeError,
-    ArithmeticError,
-    MemoryError,
-    AttributeError,
-    AssertionError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    csv.Error,
-    SafetensorError,
-)
 
 
 @dataclass(frozen=True)
@@ -120,35 +97,8 @@ def _open(path: str | os.PathLike[str]) -> tuple[Path, _Format]:
     return file, form
 
 
-@contextlib.contextmanager
-def damage(kind: type[CritattnError], opening: str) -> Iterator[None]:
-    """A block that reads a file: whatever damaged content provokes becomes one error of one line.
-
-    Args:
-        kind: the class of that error.
-        opening: what stands before the reason: the file's name, and that it cannot be read.
-
-    Raises:
-        CritattnError: of that class, in place of every exception of `UNREADABLE`; errors of this package pass through.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except CritattnError:
-        raise
-    except UNREADABLE as error:
-        raise kind(f"{opening}: {reason(error)}") from error
-
-
 def _one_line(file: Path) -> contextlib.AbstractContextManager[None]:
     return damage(SpecError, f"{file.name}: is not a readable {file.suffix} file")
-
-
-def reason(error: BaseException) -> str:
-    """What an error says, on one line of at most 160 characters that any terminal encodes; its type if nothing."""
-    said = " ".join(str(error).split())[:160] or type(error).__name__
-    return said.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _choose(infos: list[TensorInfo], tensor: str | None, file: str) -> TensorInfo:

@@ -56,10 +56,10 @@ def draw(data: xarray.Dataset) -> Figure:
 def own(data: xarray.Dataset) -> dict[str, xarray.DataArray]:
     """Own over critical control parameter of the heads (row) of each variant.
 
-    0 where no value localises a head, infinite where every value does.
+    0 where no value localises a head, infinite where every value does; a negative gain makes both negative.
     """
     measured = data["measured"]
-    ratio = xarray.where(measured > 0, data["value"] / measured.where(measured > 0), np.inf)
+    ratio = xarray.where(measured != 0, data["value"] / measured.where(measured != 0), np.inf)
     order = [str(name) for name in data["variant"].values if name in ratio["of"].values]
     return {name: ratio.isel(row=np.flatnonzero(ratio["of"].values == name)) for name in order}
 

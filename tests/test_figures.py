@@ -440,8 +440,14 @@ def test_heads_that_are_local_at_every_value_or_at_none_stand_at_the_edges(train
     rows = np.flatnonzero(changed["of"].values == "cosine-logn-low")
     changed["measured"].values[rows[:20]] = 0.0
     changed["measured"].values[rows[20:]] = np.inf
+    negative = np.flatnonzero(changed["of"].values == "softmax-rope")[0]
+    ratio = float(changed["value"][negative] / changed["measured"][negative])
+    for name in ("value", "measured"):
+        changed[name].values[negative] *= -1
     ratios = module.own(changed)
     assert list(ratios) == FOUR
+    # a negative gain turns both round
+    assert float(ratios["softmax-rope"][0]) == pytest.approx(ratio)
     assert np.isposinf(ratios["cosine-logn-low"].values).sum() == 20
     first = panels(module.draw(changed))[0]
     low, high = first.get_xlim()

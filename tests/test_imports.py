@@ -16,6 +16,7 @@ RANKS = {
     "grids": 0,
     "interrupts": 0,
     "provenance": 0,
+    "reading": 0,
     "tensorfiles": 1,
     "tokens": 1,
     "scaling": 1,
@@ -58,6 +59,7 @@ RANKS = {
 SIBLINGS = {
     "protocols": {"errors"},
     "grids": {"errors"},
+    "reading": {"errors"},
     "formats": {"errors", "protocols"},
     "tokens": {"tensorfiles"},
     "symbolic_family": {"symbolic"},
@@ -81,6 +83,7 @@ NO_JAX = (
     "continuation",
     "errors",
     "grids",
+    "reading",
     "tensorfiles",
     "criticality",
     "datasets",

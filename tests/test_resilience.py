@@ -1,6 +1,7 @@
 """Sweeps that are killed, cut short, damaged, doubled or starved of disk end with the bits of an undisturbed one."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -148,19 +149,21 @@ def write_study(n=16, replicates=12, extra=""):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    """What each scenario printed, its folder and its stderr; all of them in one process that imports once."""
+    """What a scenario printed, its folder and its stderr; each runs once, in a process that imports once."""
     root = tmp_path_factory.mktemp("scenarios")
-    for name in SCENARIOS:
-        (root / name).mkdir()
-        (root / name / "tiny.toml").write_text(STUDY.format(n=16, replicates=12))
-    code = HARNESS + "".join(f"\nenter({str(root / name)!r})\n{part}\n" for name, part in SCENARIOS.items())
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    environment.pop("CRITATTN_STORE", None)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr
 
+    @functools.cache
     def told_of(name):
         folder = root / name
+        folder.mkdir()
+        (folder / "tiny.toml").write_text(STUDY.format(n=16, replicates=12))
+        code = f"{HARNESS}\nenter({str(folder)!r})\n{SCENARIOS[name]}\n"
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        environment.pop("CRITATTN_STORE", None)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment
+        )
+        assert done.returncode == 0, done.stderr
         return json.loads((folder / "found.json").read_text()), folder, (folder / "stderr").read_text()
 
     return told_of
@@ -189,7 +192,6 @@ def assert_same_bits(folder, undisturbed):
     assert np.array_equal(left, right, equal_nan=True)
 
 
-@pytest.mark.slow
 def test_killed_at_three_instants_a_sweep_ends_with_the_same_bits(told):
     (*kills, last), folder, _ = told("killed")
     assert [code for code, _ in kills] == [-signal.SIGKILL] * 3

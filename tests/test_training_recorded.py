@@ -26,6 +26,7 @@ from critattn.training import (
     results,
     validation,
     variants,
+    verdicts,
     weights,
 )
 from critattn.training.presets import preset
@@ -158,6 +159,34 @@ def test_tables_of_the_docs_are_those_of_the_records():
     values = [one.correlation for one in ranked if one.correlation.value is not None]
     said = [cells[3] for cells in shown("ranking") if cells[0] == "`length_extrapolation`" and "[" in cells[3]]
     assert said == [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in values]
+
+
+def test_heads_and_mitigations_of_the_docs_are_those_of_the_records():
+    study = experiments.experiment("length_extrapolation")
+    lines = [line for run in study.runs(experiments.RECORDED) for line in heads.read(run)]
+    kept = {}
+    for one in verdicts.by_variant(lines):
+        kept.setdefault(one["variant"], []).append(one)
+    for name, control, own, critical, local, told in shown("heads"):
+        each = kept.pop(name)
+        first = each[0]
+        assert control == first["control"]
+        assert [own, critical] == [f"{first[key]:.3g}" for key in ("value", "measured")]
+        assert local == f"{first['local']:.0%}"
+        words = (f"{one['prediction'].replace('_', ' ')} {one['median']:+.0%}, {one['met']:.0%}" for one in each)
+        assert told == "; ".join(words)
+    assert not kept
+    study = experiments.experiment("alibi_mitigations")
+    found = collected.records(study, experiments.RECORDED)
+    rows = {(one.variant, one.quantity, one.at): one.mean for one in results.table(found)}
+    places = [("loss", 1), ("loss", 16)]
+    places += [("passkey", at) for at in (88, 192, 384, 896)] + [("needle", at) for at in (88, 192, 384)]
+    assert [cells[0] for cells in shown("mitigations")] == [one.name for one in study.variants]
+    for name, *cells in shown("mitigations"):
+        assert cells == [f"{rows[name, *place]:.2f}" for place in places]
+    ranked = [one.correlation for one in ranking.rankings(collected.dataset(study, found))]
+    said = [cells[3] for cells in shown("ranking") if cells[0] == "`alibi_mitigations`"]
+    assert said == [f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]" for one in ranked]
 
 
 def same_text(record):

@@ -269,6 +269,17 @@ def test_gamma_turns_the_scores_and_leaves_the_bias():
     assert np.all((tails[2] > tails[0]) & (tails[2] < tails[0] / (1 - 20**2 / (3 * 40**2))))
 
 
+def test_a_head_without_queries_is_local_at_no_gamma_unless_its_bias_makes_it_so():
+    read = near_simplex(64, 32, 0.2, sequences=2, rows=8)
+    silent = read._replace(scores=0 * read.scores, norms=0 * read.norms)
+    layer = Attention(
+        scaling.law("log-n", gamma=2.0, length="row"), biases.Alibi(np.array([0.05, 20.0])), mask=Causal()
+    )
+    flat, steep = localisation.head_points(layer, 0, silent, 32)
+    assert (flat.value, flat.measured, flat.measured_own) == (0, math.inf, math.inf)
+    assert (steep.value, steep.measured, steep.measured_own) == (0, 0, 0)
+
+
 def test_heads_of_different_kinds_are_not_compared(tokens):
     points = points_of("lssar-p3")
     strange = dataclasses.replace(points[0], control="gamma")

@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from critattn.errors import DomainError, SpecError
-from critattn.tensorfiles import TensorInfo, damage
+from critattn.reading import damage
+from critattn.tensorfiles import TensorInfo
 
 FLOATS = {
     "F32": np.dtype("<f4"),

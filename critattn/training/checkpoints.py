@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from critattn.errors import StoreError
+from critattn.reading import damage, reason
 from critattn.storage import canonical_json, differences
-from critattn.tensorfiles import damage, reason
 
 FORMAT = 1
 HEADER = "header"

@@ -14,7 +14,7 @@ import numpy as np
 import xarray
 
 from critattn.errors import StoreError
-from critattn.tensorfiles import damage
+from critattn.reading import damage
 from critattn.training.results import Run, write_text
 
 # of what is read of a head: other numbers of the same weights make another one

@@ -107,11 +107,13 @@ def _head_points(attention: Attention, layer: int, read: Read, dim: int) -> list
     cosines = np.where(where & (norms > 0), scores / np.where(norms > 0, norms, 1), 0)
     scaled, logits, own = (np.asarray(one) for one in _logits(attention, jnp.asarray(scores), context))
     scaled = np.where(where, scaled, 0) / np.log(rows + 1.0)[:, None]
-    gammas = np.sum(scaled * cosines, axis=(0, 2, 3)) / np.sum(cosines**2, axis=(0, 2, 3))
+    squares = np.sum(cosines**2, axis=(0, 2, 3))
+    gammas = np.sum(scaled * cosines, axis=(0, 2, 3)) / np.where(squares > 0, squares, 1)
     control = _control(attention, gammas)
     turned = own if control.layer is None else jnp.asarray(scores)
     crossings, now = _crossings(control.layer, jnp.asarray(turned), context, jnp.asarray(where))
-    (measured, measured_own), (largest, own_weight) = control.own * np.asarray(crossings), now
+    measured, measured_own = predicted.at_factors(control.own, np.asarray(crossings))
+    largest, own_weight = now
 
     def logits_at(factors: Values) -> Values:
         return np.asarray(_scaled_logits(attention, jnp.asarray(scores), context, jnp.asarray(factors)))

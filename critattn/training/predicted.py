@@ -117,8 +117,14 @@ def _softmax(found: Angles, stack: Scores, log_n: float, dim: int) -> dict[str, 
         "limit": np.where(rho < 1, 1 / np.where(rho < 1, 1 - rho, 1), math.inf),
         "finite_dimension": _in_range(rho, lambda _, one: finite_dimension.half_weight_gamma(one, log_n, dim)),
         "gap": gap,
-        "tail": stack.gammas * _tail_factor(stack),
+        "tail": at_factors(stack.gammas, _tail_factor(stack)),
     }
+
+
+def at_factors(own: Values, factors: Values) -> Values:
+    """Values of the control parameter at factors of the own ones; of 0, as of a head without queries, infinite too."""
+    never = np.isinf(factors)
+    return np.where(never, np.copysign(np.inf, own), own * np.where(never, 1, factors))
 
 
 def _tail_factor(stack: Scores) -> Values:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from critattn.errors import DomainError, SpecError, StoreError
-from critattn.tensorfiles import reason
+from critattn.reading import reason
 from critattn.training.checkpoints import lacking, read_arrays, readable, write_arrays
 from critattn.training.model import Decoder, make
 from critattn.training.presets import Shape
